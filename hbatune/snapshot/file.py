@@ -1,9 +1,8 @@
 """A snapshot: its content as frozen values, its bytes, and checks of both.
 
-The bytes are compressed JSON. The reader trusts nothing in a file. It checks the references between
-the parts of a snapshot: facts gathered from a machine are consistent, facts in a file may not be. A
-newer hbatune may write rules that this version does not understand. The snapshot keeps these rules.
-A plan is made without them and reports it.
+The bytes are compressed JSON. The reader trusts nothing in a file, so it also checks the references
+between the parts of a snapshot. It keeps the rules of a newer hbatune that this version does not
+understand. A plan is made without them and reports it.
 """
 
 import re

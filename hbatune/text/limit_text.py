@@ -1,7 +1,4 @@
-"""The reasons why a value differs from the profile value, or is not set, and their sentences.
-
-All rooms from the settings on need these reasons, so this module imports none of them.
-"""
+"""The reasons why a value differs from the profile's. All rooms need them, so it imports none."""
 
 from enum import StrEnum
 from functools import lru_cache
@@ -14,10 +11,7 @@ _DECISION = "an administrator's decision, until `apply {}` names it"
 
 
 class Limit(StrEnum):
-    """A reason why a value differs from the profile value, or is not set, as a sentence.
-
-    The braces stand for its facts, in the order of ``LimitReason.facts``.
-    """
+    """A reason why a value is not the profile's. The braces stand for ``LimitReason.facts``."""
 
     # of a device (limits.py)
     ALTHOUGH = "although"

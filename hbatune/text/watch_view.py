@@ -301,10 +301,7 @@ def read_single_keys() -> Iterator[None]:
 
 
 def read_keys(seconds: float) -> list[str]:
-    """Return the keys that were pressed, after at most this time: ``q``, or ``ESC [ A``.
-
-    Raises ``KeyboardInterrupt`` if the terminal no longer exists.
-    """
+    """Return the keys pressed within this time. Raises ``KeyboardInterrupt`` without a terminal."""
     from select import select
 
     ready, _, _ = select([sys.stdin], [], [], seconds)

@@ -165,7 +165,6 @@ def update_alarm(
 ) -> tuple[Alarm, AlertChange | None]:
     """Return the alarm after one more sample, and its change if any.
 
-    A sample with an earlier time is ignored. Between the two levels the alarm keeps its state.
     Rises of counters are already summed over the window and need no further time. The alarm of a
     link is raised immediately, since a link does not become slower by chance.
     """

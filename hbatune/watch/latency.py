@@ -1,7 +1,4 @@
-"""Latencies of I/Os, sampled by traces of the block layer, and their file.
-
-The daemon stores its last samples in a file, for `watch`. Without them, `watch` samples itself.
-"""
+"""Latencies of I/Os, sampled by traces of the block layer, and the daemon's file for `watch`."""
 
 import math
 from collections import Counter
@@ -28,10 +25,7 @@ Counts = dict[str, dict[loader.Count, loader.Count]]
 
 
 class Interval(Struct, frozen=True):
-    """The I/Os of a sample. They represent its period.
-
-    ``ended`` is in seconds of the monotonic clock, which all processes of a boot share.
-    """
+    """The I/Os of a sample, which represents its period; ``ended`` is on the monotonic clock."""
 
     ended: loader.Figure
     seconds: loader.Seconds
