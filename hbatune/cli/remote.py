@@ -37,8 +37,7 @@ def run_remote_command(host: str, arguments: Sequence[str]) -> int:
         code = subprocess.call(["ssh", "-t" if terminal else "-T", "--", host, command])
     except FileNotFoundError as error:
         problem = f"{host} cannot be reached: there is no ssh on this machine"
-        hint = "install openssh-client"
-        raise RemoteError(problem, ExitCode.NOT_THERE, hint=hint) from error
+        raise RemoteError(problem, ExitCode.NOT_THERE, hint="install openssh-client") from error
     if code == ExitCode.NO_CONNECTION:
         problem = f"ssh lost the connection to {host}, or did not reach it"
         hint = f"see ssh's message above; `ssh {host}` must work"

@@ -77,11 +77,7 @@ class Node(Struct, frozen=True):
 
 
 class Block(Struct, frozen=True):
-    """A part of a section: name, sentences, pictures, tables. ``folded`` tables open on a click.
-
-    The name is empty if the section's name is enough. ``paired`` places pictures and tables side by
-    side if the screen is wide enough.
-    """
+    """A part of a section. ``folded`` tables open on a click, ``paired`` parts are side by side."""
 
     name: str = ""
     notes: tuple[str, ...] = ()

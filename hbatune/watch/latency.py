@@ -1,7 +1,7 @@
 """Latencies of I/Os, sampled by traces of the block layer, and the daemon's file for `watch`."""
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -25,7 +25,7 @@ Counts = dict[str, dict[loader.Count, loader.Count]]
 
 
 class Interval(Struct, frozen=True):
-    """The I/Os of a sample, which represents its period; ``ended`` is on the monotonic clock."""
+    """The I/Os of a sample, which represents its period; ``ended`` is in monotonic seconds."""
 
     ended: loader.Figure
     seconds: loader.Seconds
@@ -111,11 +111,10 @@ class LatencySampler:
             self.problem, self._earliest = error, current_time + RETRY_S
 
     def _store_sample(self, current_time: float) -> None:
-        counts: Counts = {}
+        counts: Counts = defaultdict(Counter)
         for request in pair_requests(self._trace.stop()):
-            ios = counts.setdefault(request.device.replace(",", ":"), {})
             latency = round_latency(request.completed - request.queued)
-            ios[latency] = ios.get(latency, 0) + 1
+            counts[request.device.replace(",", ":")][latency] += 1
         sample = Interval(current_time, PERIOD_S, counts)
         self.intervals = (*self.intervals, sample)[-KEPT_INTERVALS:]
         if self._path is not None:

@@ -143,8 +143,7 @@ def list_disk_readings(
     """
     recent = select_intervals(intervals, earlier.at, later.at)
     for disk in subjects.disks:
-        reading = _read_disk(disk, earlier, later, recent)
-        if reading is not None:
+        if (reading := _read_disk(disk, earlier, later, recent)) is not None:
             yield reading
 
 

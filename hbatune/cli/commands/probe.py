@@ -1,4 +1,4 @@
-"""`hbatune probe`: run a workload on endpoints. To write, it requires --destructive or --file."""
+"""`hbatune probe`: run a workload on endpoints. It writes only with --destructive or --file."""
 
 import argparse
 import os
