@@ -257,7 +257,7 @@ def _name_hosts(hosts: Sequence[HostAudit]) -> dict[str, HostAudit]:
         uses.update({host.hostname, host.file})
     named_hosts = {}
     for host in hosts:
-        needs_file = host.anonymous or uses[host.hostname] > 1
+        needs_file = host.anonymous or uses[host.hostname] > 1  # its hostname is a hash
         named_hosts[host.file if needs_file else host.hostname] = host
     return dict(sorted(named_hosts.items(), key=lambda named_host: natural_key(named_host[0])))
 

@@ -77,8 +77,8 @@ def run(args: argparse.Namespace) -> int:
         hidden = {disk.target: nouns for disk in disks if (nouns := _name_hidden_type(disk))}
         disks = [disk for disk in disks if disk.target not in hidden]
         serving = {disk.adapter for disk in disks}
-        shown = [a for a in machine.adapters if a.target in serving or a.driver not in _USB_DRIVERS]
-        machine = replace(machine, adapters=tuple(shown))
+        used = (a for a in machine.adapters if a.target in serving or a.driver not in _USB_DRIVERS)
+        machine = replace(machine, adapters=tuple(used))
         counts = Counter(disk.kind for disk in disks)
         parts = [format_count(counts[kind], str(kind)) for kind in model.Kind if counts[kind]]
         adapters = format_count(len(machine.adapters), "adapter")

@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
 def _find_unset(status: "Status | None") -> tuple[UnsetSetting, ...]:
     """Return the settings that neither udev's rules nor, since then, the daemon could set."""
     if not Paths.udev_rules.exists() or (status is not None and not status.open):
-        return ()
+        return ()  # udev's library is not loaded
     unset = read_unset_settings()
     if status is None:
         return unset
