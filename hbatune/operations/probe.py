@@ -50,9 +50,9 @@ from hbatune.probe.result import (
     Subject,
     Workload,
 )
+from hbatune.probe.run import TogetherResult, evaluate_together, make_kept_together
 from hbatune.probe.selection import find_probe_refusal, list_subjects, merge_written, replace_values
 from hbatune.probe.sweeps import Sweep, list_depth_sweeps
-from hbatune.probe.together import TogetherResult, evaluate_together, make_kept_together
 from hbatune.probe.workloads import NamedWorkload
 from hbatune.settings import limits, table
 from hbatune.settings.setting import FixedSetting

@@ -23,7 +23,7 @@ from hbatune.text.tables import Table, load_columns
 
 if TYPE_CHECKING:
     from hbatune.operations.probe import Together
-    from hbatune.probe.together import TogetherResult
+    from hbatune.probe.run import TogetherResult
 
 
 _CHART_MARGIN, _MIN_CHART_CELLS, _MIN_CHART_DEPTHS = 34, 8, 3

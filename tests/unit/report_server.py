@@ -40,7 +40,7 @@ from hbatune.probe.result import (
     Served,
     Workload,
 )
-from hbatune.probe.together import evaluate_together, make_kept_together
+from hbatune.probe.run import evaluate_together, make_kept_together
 from hbatune.probe.verdict import evaluate_pairs
 from hbatune.report.page import ReportData
 from hbatune.shipped import find_shipped

@@ -21,7 +21,7 @@ from hbatune.probe.guard import MIN_SCRATCH_SIZE
 from hbatune.probe.knee import Knee
 from hbatune.probe.replay import make_replay
 from hbatune.probe.result import Pattern, ProbeResult, Skipped, Workload
-from hbatune.probe.together import TogetherResult
+from hbatune.probe.run import TogetherResult
 from hbatune.probe.workloads import NamedWorkload, load_workloads
 from hbatune.shipped import fill_message, load_texts
 from hbatune.text import probe_tables

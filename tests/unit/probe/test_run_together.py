@@ -1,11 +1,11 @@
-"""Tests of hbatune/probe/together.py."""
+"""Tests of hbatune/probe/run.py: the bottleneck of disks in parallel."""
 
 import pytest
 from msgspec.structs import replace
 
 from hbatune.probe.history import Bottleneck
 from hbatune.probe.result import ProbeResult, Workload
-from hbatune.probe.together import evaluate_together, find_bottleneck
+from hbatune.probe.run import evaluate_together, find_bottleneck
 from tests.unit.machines import link
 from tests.unit.probe_results import FIGURES
 
