@@ -1,5 +1,6 @@
-"""Take a snapshot (all facts and the policy of a host), check a host, or gather its report."""
+"""Operations on all facts and the policy of a host: take a snapshot, check, forecast, report."""
 
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -9,18 +10,19 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune import __version__
+from hbatune import __version__, children
 from hbatune.act import interrupts, journal, marks, rollback_record, system
 from hbatune.act.journal import Journal
 from hbatune.act.paths import Paths
 from hbatune.checks.finding import CheckInput, Finding
 from hbatune.errors import UsageError
-from hbatune.facts import assembly, devices, health, model
+from hbatune.facts import assembly, devices, health, model, names
 from hbatune.facts.observe import observe_health
 from hbatune.facts.targets import choose_targets
 from hbatune.operations import situation as situations
+from hbatune.plan import kernel_changes
 from hbatune.plan.kernel_changes import CONTROLLER_FILES, FORECAST_FILES
-from hbatune.plan.rows import HostLook, Plan, State, count_settings
+from hbatune.plan.rows import HostLook, Plan, Row, State, count_settings
 from hbatune.policy import budget, match, vendors
 from hbatune.policy.config import Config, load_configuration
 from hbatune.policy.library import Yardsticks, installed_library, list_profiles
@@ -32,6 +34,9 @@ from hbatune.workers import WorkerPool
 if TYPE_CHECKING:
     from hbatune.probe.history import Record
 
+
+_MODULES = "/lib/modules"
+_MODINFO_S = 10.0  # for each module; it takes milliseconds, unless the disk does not answer
 
 ShowTraces = Callable[[situations.Traces], None]
 """Shows the traces of an earlier run."""
@@ -283,3 +288,62 @@ def read_measured_host(
     else:
         machine, filed = loaded.machine, Journal(loaded.machine.boot_id)
     return MeasuredHost(machine=machine, journal=filed, records=records, yardsticks=yardsticks)
+
+
+class Forecast(Struct, frozen=True, kw_only=True):
+    """The changes of a host from its ``kernel`` to the series ``then``.
+
+    ``installed`` is the release of that series whose modules were read, or None.
+    """
+
+    hostname: str
+    kernel: str
+    then: str
+    installed: str | None
+    changes: tuple[kernel_changes.KernelChange, ...]
+
+
+def forecast_host(show_traces: ShowTraces, kernel: str, snapshot_file: Path | None) -> Forecast:
+    """Return the forecast for this host, or for the host of a snapshot.
+
+    Raises UsageError if the rules do not cover one of the kernels.
+    """
+    then = kernel_changes.find_series(kernel)
+    snapshot = take_snapshot(show_traces) if snapshot_file is None else load_snapshot(snapshot_file)
+    machine, policy = snapshot.machine, snapshot.policy
+    kernel_changes.find_series(machine.kernel, is_running=True)
+    rows: tuple[Row, ...] = ()
+    if policy.active is not None:
+        rows = situations.read_situation(situations.SituationRequest(snapshot=snapshot)).plan().rows
+    # The modules of this host tell nothing about the host of a snapshot.
+    installed = None if snapshot_file else _read_modules(machine, then)
+    return Forecast(
+        hostname=machine.hostname,
+        kernel=machine.kernel,
+        then=then,
+        installed=installed.release if installed else None,
+        changes=kernel_changes.forecast_changes(
+            machine, then, rows=rows, rendered=policy.rendered, installed=installed
+        ),
+    )
+
+
+def _read_modules(machine: model.Machine, series: str) -> kernel_changes.InstalledModules | None:
+    """Return the modules of the newest installed kernel of the series, if it does not run now.
+
+    The options are from modinfo(8); None if it does not answer.
+    """
+    releases = filter(re.compile(rf"{re.escape(series)}\b").match, devices.list_names(_MODULES))
+    release = max(releases, key=names.natural_key, default=machine.kernel)
+    if release == machine.kernel:
+        return None
+    options: dict[str, frozenset[str]] = {}
+    for driver in kernel_changes.list_modules(machine):
+        try:
+            done = children.run(("modinfo", "-k", release, "-F", "parm", driver), _MODINFO_S)
+        except OSError:
+            return None
+        if done.returncode == 0:
+            lines = done.stdout.decode("utf-8", "replace").splitlines()
+            options[driver] = frozenset(line.partition(":")[0] for line in lines)
+    return kernel_changes.InstalledModules(release, options)

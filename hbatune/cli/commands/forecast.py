@@ -8,7 +8,7 @@ from msgspec.structs import asdict
 
 from hbatune.cli import arguments
 from hbatune.errors import ExitCode
-from hbatune.operations.forecast import Forecast, forecast_host
+from hbatune.operations.snapshot import Forecast, forecast_host
 from hbatune.plan.kernel_changes import ChangeKind, KernelChange
 from hbatune.settings.setting import Value
 from hbatune.shipped import load_texts

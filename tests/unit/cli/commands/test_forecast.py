@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from hbatune.cli import main
-from hbatune.operations import forecast
+from hbatune.operations import snapshot as snapshots
 from hbatune.plan.kernel_changes import SERIES
 from hbatune.snapshot.file import Snapshot, encode_snapshot
 from tests.documented import validate
@@ -89,9 +89,9 @@ def forecast_installed(
     (programs / "modinfo").write_text(MODINFO)
     (programs / "modinfo").chmod(0o755)
     monkeypatch.setenv("PATH", str(programs), prepend=":")
-    monkeypatch.setattr(forecast, "_MODULES", str(modules))
+    monkeypatch.setattr(snapshots, "_MODULES", str(modules))
     snapshot = describe_host("6.12", "mpi3mr", "hpsa", "vbd")
-    monkeypatch.setattr(forecast, "take_snapshot", lambda show: snapshot)
+    monkeypatch.setattr(snapshots, "take_snapshot", lambda show: snapshot)
     assert main(["forecast", "--kernel", "7.3", "--json"]) == 1
 
 
