@@ -215,7 +215,7 @@ class DiskProbes:
 
     def _prepare_subject(self, workload: Workload) -> Subject:
         """Return the disk with the values set, if there is time for a probe."""
-        self._probe_seconds = running.estimate_seconds(1, workload)
+        self._probe_seconds = running.estimate_seconds(workload)
         if (end := self._means.end(self._probe_seconds)) is not None:
             raise SearchEndedError(end)
         new = {(self._subject.target, name): value for name, value in self._taken.items()}
@@ -236,11 +236,11 @@ def estimate_search(
     settings = _estimate_tournament(tournaments.list_read_candidates(endpoint, rows))
     schedulers = 0
     probe = replace(workload, ramp=RAMP_S, runtime=PROBE_S)
-    seconds = (depth + settings) * running.estimate_seconds(1, probe)
+    seconds = (depth + settings) * running.estimate_seconds(probe)
     if with_writer:
         schedulers = _estimate_tournament(tournaments.list_write_candidates(endpoint, rows))
         probe = replace(WRITER_WORKLOAD, ramp=RAMP_S, runtime=WRITER_TIME_FACTOR * PROBE_S)
-        writer_seconds = running.estimate_seconds(1, probe)
+        writer_seconds = running.estimate_seconds(probe)
         attribute = endpoint.attributes.get(limits.SCHEDULER_FILE)
         if isinstance(attribute, Attribute) and limits.BFQ in setting.parse_choices(attribute.text):
             # About half of the probes are with it.

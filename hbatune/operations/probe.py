@@ -189,7 +189,7 @@ def _probe_file(
     is_cached = any(d.protocol is Protocol.VOLUME or d.storage is not Storage.LOCAL for d in disks)
 
     def announce(size: int, seconds: float) -> None:
-        seconds += _estimate_seconds(possible)
+        seconds += running.estimate_seconds(*possible)
         context.note(RunsAhead(len(possible), seconds, file_size=size, cached=is_cached))
 
     with (
@@ -276,10 +276,6 @@ def _find_group(node: str) -> str | None:
         return str(status.st_gid)
 
 
-def _estimate_seconds(workloads: Iterable[Workload]) -> float:
-    return sum(running.estimate_seconds(1, workload) for workload in workloads)
-
-
 def _make_measured(workload: Workload, outcome: ProbeOutcome) -> Measured:
     return Measured(workload, outcome, outcome.doubt if isinstance(outcome, ProbeResult) else None)
 
@@ -312,7 +308,8 @@ class _DiskRuns:
                 usable.append((subject, possible))
         runs = [workload for _, possible in usable for workload in possible]
         if runs:
-            self._context.note(RunsAhead(len(runs), _estimate_seconds(runs), self._workload.writes))
+            seconds = running.estimate_seconds(*runs)
+            self._context.note(RunsAhead(len(runs), seconds, self._workload.writes))
         with self._context.progress(Phase.PROBING, len(runs)) as advance:
             for subject, possible in usable:
                 measured += self._measure_disk(subject, possible, advance)
@@ -358,7 +355,7 @@ class _DiskRuns:
             else:
                 again = _list_second_visits(results)
                 if again:
-                    seconds = _estimate_seconds(again)
+                    seconds = running.estimate_seconds(*again)
                     writes = self._workload.writes
                     self._context.note(RunsAhead(len(again), seconds, writes, again=True))
                 for workload in again:
@@ -471,7 +468,7 @@ def _probe_together(context: Context, probed: ProbeRuns, names: Sequence[str]) -
     if groups:
         workloads = [group[1] for group in groups]
         writes = any(workload.writes for workload in workloads)
-        context.note(RunsAhead(len(groups), _estimate_seconds(workloads), writes))
+        context.note(RunsAhead(len(groups), running.estimate_seconds(*workloads), writes))
     with context.progress(Phase.PROBING, len(groups)) as advance:
         for adapter, workload, subjects, separate in groups:
             figures = running.probe_together(adapter.target, subjects, workload, names)

@@ -158,7 +158,7 @@ class Verification:
             tolerance=situation.profile.tolerance,
             limit=self._limit if request.thorough else max(self._limit, SLOW_LIMIT_S),
             runtime=run_s,
-            overhead=run.estimate_seconds(1, self.budget.workload) - run_s,
+            overhead=run.estimate_seconds(self.budget.workload) - run_s,
             shortest=run_s if request.thorough else min(MIN_RUN_S, run_s),
             second=math.inf if request.thorough else self._share,
             idle=run.find_disturbance,

@@ -71,10 +71,10 @@ def choose_subjects(
     return selection.choose_representatives(machine, targets, shared=shared, busy=busy)
 
 
-def estimate_seconds(count: int, workload: Workload) -> float:
-    """Return the approximate seconds to probe ``count`` endpoints."""
+def estimate_seconds(*workloads: Workload) -> float:
+    """Return the approximate seconds to probe an endpoint with each of the workloads."""
     sampling = guard.SAMPLE_INTERVAL_S * (guard.LOAD_SAMPLES - 1)
-    return count * (workload.seconds + RUN_OVERHEAD_S + sampling)
+    return sum(workload.seconds + RUN_OVERHEAD_S + sampling for workload in workloads)
 
 
 def probe_subject(
@@ -304,11 +304,11 @@ def fit_time(
     if not subjects:
         return TimeBudget((), workload, 0.0)
     count = len(subjects)
-    fixed = estimate_seconds(1, workload) - workload.runtime
+    fixed = estimate_seconds(workload) - workload.runtime
     available = limit / (count * runs) - fixed
     if available < workload.runtime:
         workload = replace(workload, runtime=max(min(shortest, workload.runtime), available))
         # The small term keeps a quotient of 2.9999999 from costing a representative.
-        count = min(count, int(limit / (runs * estimate_seconds(1, workload)) + 1e-9))
-    seconds = runs * estimate_seconds(count, workload)
+        count = min(count, int(limit / (runs * estimate_seconds(workload)) + 1e-9))
+    seconds = runs * count * estimate_seconds(workload)
     return TimeBudget(tuple(subjects[:count]), workload, seconds, tuple(subjects[count:]))

@@ -147,8 +147,8 @@ def test_unprobeable_disk_is_not_sampled(sampled_by: Callable[[Reader], None]) -
     assert [skipped.reason for skipped in selection.skipped] == [Skip.UNREADABLE]
 
 
-def test_estimate_scales_with_endpoints() -> None:
-    assert estimate_seconds(0, Workload()) == 0
-    assert estimate_seconds(3, Workload()) == pytest.approx(3 * estimate_seconds(1, Workload()))
-    longer = estimate_seconds(1, Workload(runtime=60)) - estimate_seconds(1, Workload(runtime=3))
+def test_estimate_adds_up_workloads() -> None:
+    assert estimate_seconds() == 0
+    assert estimate_seconds(*3 * [Workload()]) == pytest.approx(3 * estimate_seconds(Workload()))
+    longer = estimate_seconds(Workload(runtime=60)) - estimate_seconds(Workload(runtime=3))
     assert longer == pytest.approx(57)

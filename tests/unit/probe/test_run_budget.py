@@ -14,7 +14,7 @@ def disks(count: int) -> list[Subject]:
 def test_fitting_runs_stay_unchanged() -> None:
     fitted = fit_time(disks(4), Workload(), 2, APPLY)
     assert (len(fitted.subjects), fitted.workload, fitted.left_out) == (4, Workload(), ())
-    assert fitted.seconds == 2 * estimate_seconds(4, Workload())
+    assert fitted.seconds == 2 * 4 * estimate_seconds(Workload())
 
 
 @pytest.mark.parametrize("count", range(1, 60))

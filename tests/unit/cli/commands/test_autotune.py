@@ -282,7 +282,7 @@ def test_uncertain_depth_needs_comparison(bench: Bench, capsys: pytest.CaptureFi
     depth = disk["depth"]
     announced = [note.seconds for note in bench.notes if hasattr(note, "seconds")]
     assert len(announced) > 1, "an unexpected comparison is announced"
-    seconds = sum(running.estimate_seconds(1, workload) for workload, _, _ in bench.seen)
+    seconds = running.estimate_seconds(*(workload for workload, _, _ in bench.seen))
     assert 0.8 < seconds / sum(announced) < 1.2
     assert depth["answer"]["chance"] < 0.85
     assert depth["compared"]["word"] != "best"
