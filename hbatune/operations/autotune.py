@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from msgspec import Struct
@@ -18,7 +19,6 @@ from msgspec.structs import replace
 
 from hbatune.act.trial import Experiment
 from hbatune.errors import UsageError
-from hbatune.facts.model import Missing
 from hbatune.operations import disk_probes
 from hbatune.operations.context import Context, Phase, SearchesAhead
 from hbatune.operations.measured_rules import MeasuredRules, require_writable, write_rules
@@ -48,7 +48,7 @@ from hbatune.search.curve import make_measurement
 from hbatune.search.depth import DepthConclusion, DepthSearch
 from hbatune.search.tournament import DiskSearchResult, End, NotJudged, Unjudged
 from hbatune.settings.setting import FixedSetting, Value
-from hbatune.settings.table import QUEUE_DEPTH, SETTINGS
+from hbatune.settings.table import QUEUE_DEPTH
 from hbatune.text.limit_text import describe_limit
 from hbatune.workers import WorkerPool
 
@@ -218,12 +218,8 @@ class DiskSearch:
         if len(candidates) < 2:
             return None
         played, results = self._run_tournament(candidates, probe, score)
-        current: dict[str, Value] = {}
-        for candidate in candidates:
-            for name in candidate.values:
-                reading = SETTINGS[name].read(self._subject.endpoint.attributes)
-                if not isinstance(reading, Missing):
-                    current[name] = reading
+        names = chain.from_iterable(candidate.values for candidate in candidates)
+        current = tournaments.read_current(self._subject.endpoint, names)
         answer, search = tournaments.answer_tournament(played), self.found
         if answer.word is tournaments.TournamentConclusion.BEST:
             search.result = results[answer.leader][-1]

@@ -50,7 +50,7 @@ def list_read_candidates(endpoint: Endpoint, rows: Iterable[Row]) -> tuple[Candi
 
     ``rows`` are the plan's for this endpoint. A tournament needs at least two candidates.
     """
-    current = _read_current(endpoint, READ_SETTINGS)
+    current = read_current(endpoint, READ_SETTINGS)
     tried: list[dict[str, Value]] = [{}, _find_wanted(rows, current)]
     for name, value in current.items():
         tried += _list_others(name, range(3), value)
@@ -63,7 +63,7 @@ def list_write_candidates(endpoint: Endpoint, rows: Iterable[Row]) -> tuple[Cand
     Without a scheduler, the number of requests is the adapter's tag set. It is never lowered, since
     it would stay low. A disk below it has no other candidates.
     """
-    current = _read_current(endpoint, WRITE_SETTINGS)
+    current = read_current(endpoint, WRITE_SETTINGS)
     is_below_tags = current.get(NR_REQUESTS) != endpoint.tags
     if SCHEDULER not in current or (current[SCHEDULER] == "none" and is_below_tags):
         return (Candidate({}),)
@@ -86,7 +86,7 @@ def compute_score(iops: Figure, p99_us: Figure, objective_us: Figure | None) -> 
     return iops if objective_us is None else iops * min(1.0, objective_us / p99_us)
 
 
-def _read_current(endpoint: Endpoint, names: Iterable[str]) -> dict[str, Value]:
+def read_current(endpoint: Endpoint, names: Iterable[str]) -> dict[str, Value]:
     """Return the current values of the settings that can be read and written."""
     values: dict[str, Value] = {}
     for name in names:
@@ -119,7 +119,7 @@ def _select_distinct(
 
 
 def _is_legal(endpoint: Endpoint, values: Mapping[str, Value]) -> bool:
-    current = _read_current(endpoint, values)
+    current = read_current(endpoint, values)
     device = make_device(endpoint, values.get(SCHEDULER, find_scheduler(endpoint.attributes)))
     for name, value in values.items():
         if resolve_value(SETTINGS[name], value, current[name], device) != LegalValue(value):
