@@ -166,9 +166,8 @@ def preview_apply(
 ) -> tuple[Differences, ComparisonPreview | None]:
     """Return the plan of an apply, and what it compares; nothing is locked, written or measured."""
     profile = request.profile or load_configuration().profile  # as in ``apply_profile``
-    situation = read_situation(
-        SituationRequest(profile=profile, targets=request.targets, probes=request.probe)
-    )
+    wanted = SituationRequest(profile=profile, targets=request.targets, probes=request.probe)
+    situation = read_situation(wanted)
     plan = situation.plan(named=bool(request.targets), disrupt=request.disrupt)
     rows = plan.rows
     if request.module_options:

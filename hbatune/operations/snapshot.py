@@ -135,9 +135,8 @@ def check_host(
             snapshot = replace(snapshot, looks=(get_error_counters(older),))
     situation = None
     if profile or snapshot.policy.active:
-        situation = situations.read_situation(
-            situations.SituationRequest(profile=profile, targets=targets, snapshot=snapshot)
-        )
+        wanted = situations.SituationRequest(profile=profile, targets=targets, snapshot=snapshot)
+        situation = situations.read_situation(wanted)
     inputs = make_check_input(snapshot, situation, targets)
     return CheckedHost(inputs, _check_input(inputs), situation.not_understood if situation else ())
 

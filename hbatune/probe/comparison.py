@@ -276,9 +276,8 @@ def get_subject_traits(subject: Subject) -> match.Traits:
 
 def find_medium_figures(disk_traits: match.Traits, yardsticks: Yardsticks) -> MediumFigures | None:
     """Return the documents' values for such a medium, or None."""
-    return next(
-        (entry for entry in yardsticks.medium if match.is_match(entry.when, disk_traits)), None
-    )
+    matching = (entry for entry in yardsticks.medium if match.is_match(entry.when, disk_traits))
+    return next(matching, None)
 
 
 def find_raid_figures(

@@ -96,15 +96,11 @@ def list_subjects(machine: Machine, targets: Collection[str]) -> Iterator[Subjec
             visited.add(top.target)
             paths = tuple(endpoints[path] for path in top.paths if path in endpoints)
             serving = _list_adapters((top, *paths))
+            served = tuple(adapters[name] for name in serving if name in adapters)
             interrupted = _find_serving_cpus(machine, serving)
-            yield Subject(
-                top,
-                paths,
-                tuple(adapters[name] for name in serving if name in adapters),
-                _choose_probe_cpus(machine, interrupted),
-                interrupted or (),
-                list_current_settings(machine, (top, *paths), serving),
-            )
+            cpus = _choose_probe_cpus(machine, interrupted)
+            settings = list_current_settings(machine, (top, *paths), serving)
+            yield Subject(top, paths, served, cpus, interrupted or (), settings)
 
 
 def find_probe_refusal(subject: Subject, *, shared: bool) -> Skipped | None:

@@ -123,11 +123,8 @@ def shorten_workload(spec: ProbeSpec, seconds: float) -> Workload:
 
 def is_like(workload: Workload, spec: ProbeSpec) -> bool:
     """Return whether a workload differs from a profile's probe only in depth and time."""
-    profile_probe = shorten_workload(spec, workload.runtime)
-    neutralised = replace(
-        workload, depth=profile_probe.depth, jobs=1, ramp=profile_probe.ramp, seed=None
-    )
-    return neutralised == profile_probe
+    probe = shorten_workload(spec, workload.runtime)
+    return replace(workload, depth=probe.depth, jobs=1, ramp=probe.ramp, seed=None) == probe
 
 
 def _load_file(file: TomlFile, shipped: Path, origin: Origin) -> NamedWorkload:

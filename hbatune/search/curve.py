@@ -51,12 +51,9 @@ class Curve(Struct, frozen=True):
         """Return the estimate of a depth between the first and the last measured one."""
         below, above, share = self.position(depth)
         low, high = self.points[below], self.points[above]
-        return Estimate(
-            depth,
-            low.iops + share * (high.iops - low.iops),
-            low.p99 + share * (high.p99 - low.p99),
-            min(low.probes, high.probes),
-        )
+        iops = low.iops + share * (high.iops - low.iops)
+        p99 = low.p99 + share * (high.p99 - low.p99)
+        return Estimate(depth, iops, p99, min(low.probes, high.probes))
 
     def position(self, depth: int) -> tuple[int, int, float]:
         """Return the points on either side of a depth, and its relative position between them."""
