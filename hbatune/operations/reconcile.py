@@ -18,9 +18,8 @@ from hbatune.act.journal import Journal, JournalError, LostError
 from hbatune.act.kept_journal import KeptJournal
 from hbatune.errors import UsageError
 from hbatune.facts.families import family_named
-from hbatune.facts.machine import Scope
+from hbatune.facts.machine import InsufficientFactsError, KnownMachine, Scope
 from hbatune.facts.model import Endpoint, Machine
-from hbatune.facts.part import InsufficientFactsError, KnownMachine
 from hbatune.operations import apply, boot_files
 from hbatune.operations.context import Context, Phase, Task
 from hbatune.operations.situation import (

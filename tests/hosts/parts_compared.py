@@ -10,9 +10,13 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from hbatune.facts.machine import Scope, gather_machine
+from hbatune.facts.machine import (
+    InsufficientFactsError,
+    KnownMachine,
+    Scope,
+    gather_machine,
+)
 from hbatune.facts.model import Endpoint, Machine, TargetKind
-from hbatune.facts.part import InsufficientFactsError, KnownMachine
 from hbatune.plan.make import make_plan
 from hbatune.plan.rows import Row
 from hbatune.policy.library import installed_library, list_profiles, load_profile

@@ -377,8 +377,7 @@ def test_plan_shows_settings_that_decide(root: Path) -> None:
 
 _SCAN = """
 import json, sys
-from hbatune.facts.machine import Scope, gather_machine
-from hbatune.facts.part import KnownMachine
+from hbatune.facts.machine import KnownMachine, Scope, gather_machine
 full = gather_machine(())
 scopes = [Scope((name,), known) for name in sys.argv[1:] for known in (None, KnownMachine(full))]
 print(json.dumps([[e.target for e in gather_machine((), scope).endpoints] for scope in scopes]))

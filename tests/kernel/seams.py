@@ -3,8 +3,8 @@
 The parts that are replaced, and why:
 
 - ``act.chain._store``: a write(2) to sysfs goes to the model;
-- ``facts.machine.find_devices`` and ``facts.part.find_related_devices``: the devices are the
-  tree's, not udev's;
+- ``facts.machine.find_devices`` and ``find_related_devices`` there: the devices are the tree's,
+  not udev's;
 - ``workers.Pool``: work is done in this process, a task at a time;
 - ``processes``: processes are the model's, so that stuck ones can be simulated, and no real
   process is ever sent a signal;
@@ -36,7 +36,7 @@ from hbatune import processes
 from hbatune.act import chain, interrupts, system
 from hbatune.act.paths import Paths
 from hbatune.cli import main, parser
-from hbatune.facts import adapters, assembly, machine, part
+from hbatune.facts import adapters, assembly, machine
 from hbatune.facts.devices import Devices, Stack, list_branches
 from hbatune.facts.processors import read_processors
 from hbatune.facts.routes import parse_place
@@ -263,7 +263,7 @@ def _of_files(world: World) -> list[Seam]:
 
     return [
         (machine, "find_devices", lambda: _devices(world.tree)),
-        (part, "find_related_devices", lambda cached, names: _part(world.tree, names)),
+        (machine, "find_related_devices", lambda cached, names: _part(world.tree, names)),
         (assembly, "find_mounts", lambda stack, disks: {}),
         (assembly, "read_processors", lambda: _PROCESSORS),
         (adapters, "read_modules", lambda served: ()),

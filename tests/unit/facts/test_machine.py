@@ -5,9 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from hbatune.facts import part
+from hbatune.facts.machine import KnownMachine
 from hbatune.facts.model import Endpoint, Kind, Machine, Medium, Protocol
-from hbatune.facts.part import KnownMachine
 from hbatune.plan.joint_limits import sum_beyond_defaults
 from hbatune.plan.make import PlanLimits, make_plan
 from hbatune.plan.rows import Plan, Row
@@ -110,7 +109,7 @@ def test_update_refreshes_machine() -> None:
 
 def test_existing_twin_makes_id_ambiguous(monkeypatch: pytest.MonkeyPatch) -> None:
     present = {"sda": "/sys/devices/sda"}
-    monkeypatch.setattr(part, "find_disk_directory", present.get)
+    monkeypatch.setattr("hbatune.facts.machine.find_disk_directory", present.get)
     first, renamed = endpoint(), endpoint(target="sdb", id=endpoint().id)
     known_machine = KnownMachine(machine(first))
     assert not known_machine.is_ambiguous({"sda": first})
