@@ -154,13 +154,17 @@ def read_bytes(path: Path, limit: int) -> bytes:
     """Return the bytes of a regular file with at most ``limit`` bytes; raises as ``load`` does."""
     try:
         with open_file(path) as descriptor:
-            return read_content(descriptor, limit)
+            # One byte more than allowed shows that it is too large, regardless of its size in stat.
+            data = read_beginning(descriptor, limit + 1)
     except (FileNotFoundError, PermissionError):
         raise
     except OSError as error:
         raise UnusableFileError(error.strerror or str(error)) from error
     except ValueError as error:  # a name with a null byte
         raise UnusableFileError(str(error)) from error
+    if len(data) > limit:
+        raise UnusableFileError(_describe_too_large(limit))
+    return data
 
 
 @contextmanager
@@ -185,15 +189,6 @@ def open_file(path: Path) -> Iterator[int]:
         # Again, of the opened file: another may have been given its name since.
         _require_regular(os.fstat(descriptor))
         yield descriptor
-
-
-def read_content(descriptor: int, limit: int) -> bytes:
-    """Return the bytes of an open file; UnusableFileError if it has more than ``limit``."""
-    data = read_beginning(descriptor, limit + 1)
-    # One byte more than allowed shows that it is too large, regardless of the size from fstat(2).
-    if len(data) > limit:
-        raise UnusableFileError(_describe_too_large(limit))
-    return data
 
 
 def read_beginning(descriptor: int, limit: int) -> bytes:

@@ -206,13 +206,11 @@ def _add_values(values: Attributes, directory: int, name: str) -> None:
 def _add_files_behind(values: Attributes, directory: int, names: list[str]) -> None:
     """Read the files behind a disk's long link by resolving it once, not for each file."""
     try:
-        device = os.open(_DEVICE, _OPEN, dir_fd=directory)
+        with close_on_exit(os.open(_DEVICE, _OPEN, dir_fd=directory)) as device:
+            for name in names:
+                values[name] = _read_file(device, name, name[len(_DEVICE) :])
     except OSError as error:
         values.update(dict.fromkeys(names, _convert_error(error)))
-        return
-    with close_on_exit(device):
-        for name in names:
-            values[name] = _read_file(device, name, name[len(_DEVICE) :])
 
 
 def _list_names(directory: int, folder: str) -> list[str] | Missing:
@@ -277,12 +275,9 @@ def read_text(path: str) -> str:
 
 
 def read_bytes(path: str) -> bytes:
-    """Return the content of a file, or no bytes if it cannot be read.
-
-    A file object takes a fifth longer, and thousands of files are read so.
-    """
+    """Return the content of a file, or no bytes if it cannot be read."""
     data = b""
-    try:
+    try:  # a file object takes a fifth longer, and thousands of files are read so
         file = os.open(path, _READ)
         try:
             data = chunk = os.read(file, 1 << 16)

@@ -130,8 +130,9 @@ def parse_branch(path: str) -> Branch:
     """Return the branch for the part of a sysfs path above a target or a namespace."""
     directories = tuple(accumulate(path.split("/"), "{}/{}".format))[::-1]  # from the path up
     transport = _find_transport(directories)
+    functions = (d for d in directories if re.fullmatch(PCI_ADDRESS, get_kernel_name(d)))
     # With USB, the PCI function is a USB controller, which serves other devices too.
-    pci = None if transport == "usb" else _find_pci(directories)
+    pci = None if transport == "usb" else next(functions, None)
     find_numbered = partial(_find_numbered, directories)
     host = find_numbered("/host")
     controller = find_numbered("/nvme/nvme") or find_numbered("/nvme-fabrics/ctl/nvme")
@@ -176,13 +177,6 @@ def _find_numbered(directories: Sequence[str], text: str) -> str | None:
     """Return the first directory whose path ends in the text and a number (6:0:1)."""
     for directory in directories:
         if directory.rpartition(text)[2].replace(":", "").isdecimal():
-            return directory
-    return None
-
-
-def _find_pci(directories: Sequence[str]) -> str | None:
-    for directory in directories:
-        if re.fullmatch(PCI_ADDRESS, get_kernel_name(directory)):
             return directory
     return None
 

@@ -13,7 +13,7 @@ from hbatune.errors import HbatuneError
 from hbatune.facts.attributes import Attributes, read_attributes
 from hbatune.facts.model import Missing, MissingText, Reason
 from hbatune.facts.names import group_items
-from hbatune.workers import Died, Finished, Pool, Replied, Stuck, Unstarted, WorkerPool
+from hbatune.workers import Died, Pool, Replied, Stuck, Unstarted, WorkerPool
 
 Requests = Mapping[str, tuple[str, ...]]  # attributes to read, by directory
 
@@ -136,8 +136,6 @@ class _Survey:
                             self._retry_device(chunk, Missing(Reason.UNREADABLE, text=text))
                         case Unstarted(_, number):
                             raise NoWorkerError(number)
-                        case Finished():
-                            pass
         return self._results
 
     def _add_chunks(self, requests: list[tuple[str, int]], min_length: int = _CHUNK) -> None:
