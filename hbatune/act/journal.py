@@ -12,7 +12,6 @@ import re
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from enum import StrEnum
-from functools import lru_cache
 from pathlib import Path
 
 import msgspec
@@ -233,7 +232,6 @@ class LostError(JournalError):
         return ", ".join(evidence)
 
 
-@lru_cache(maxsize=8)
 def find_log(path: Path) -> Path:
     """Return the path of the log of changes to the journal at ``path``."""
     return path.with_suffix(".log")
@@ -248,8 +246,9 @@ class _Stored(Struct, frozen=True):
     loss: Loss | None = None
 
 
-def _parse_content(path: Path, data: bytes, boot_id: str) -> _Stored:
-    """Return the intact part of the file's ``data``. Raises UnusableFileError if it is unusable."""
+def _read_content(path: Path, boot_id: str) -> _Stored:
+    """Return the content of the file. Raises OSError, and UnusableFileError if it is unusable."""
+    data = loader.read_bytes(path, loader.STATE_BOUNDS.bytes)
     head, entries, damaged = journal_format.open_document(data)
     if head is None:
         head = msgspec.json.encode(_Header(SCHEMA, boot_id))
@@ -293,10 +292,7 @@ def _read_changes(
         if not line:
             continue
         unsealed = journal_format.unseal(line)
-        if unsealed is None:
-            parts = journal_format.find_intact_objects(line, b"entries")
-        else:
-            parts = [unsealed]
+        parts = [unsealed] if unsealed else journal_format.find_intact_objects(line, b"entries")
         intact = [change for part in parts if (change := _decode_change(part))]
         # The changes of the file before this one do not apply. A damaged file may have no number.
         is_lost = stored.loss is not None and not stored.header.sequence
@@ -337,7 +333,7 @@ def _load(path: Path, boot_id: str) -> tuple[Journal, Journal | None]:
     traced = journal_format.read_trace(path, boot_id)
     older = () if traced is None else (Loss(LossKind.OLDER, str(path)),)
     try:
-        stored = _parse_content(path, loader.read_bytes(path, loader.STATE_BOUNDS.bytes), boot_id)
+        stored = _read_content(path, boot_id)
         # The header first: a schema of another version need not decode completely.
         if stored.header.schema != SCHEMA and stored.header.boot_id != boot_id:
             return Journal(boot_id, losses=older), Journal(stored.header.boot_id)
@@ -432,7 +428,7 @@ def _keep_damaged(path: Path) -> None:
 def _read_current(path: Path, boot_id: str) -> _Stored:
     """Return the present content, or nothing if it is unreadable or older."""
     with suppress(OSError, loader.UnusableFileError):
-        stored = _parse_content(path, loader.read_bytes(path, loader.STATE_BOUNDS.bytes), boot_id)
+        stored = _read_content(path, boot_id)
         if (stored.header.schema, stored.header.boot_id) == (SCHEMA, boot_id):
             return stored
     return _Stored(b"", b"")

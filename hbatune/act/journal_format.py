@@ -11,7 +11,6 @@ import re
 import time
 from binascii import crc32
 from contextlib import suppress
-from functools import lru_cache
 from pathlib import Path
 
 import msgspec
@@ -94,7 +93,6 @@ def make_sequence() -> int:
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
-@lru_cache(maxsize=8)
 def find_trace(journal: Path) -> Path:
     """Return the path of the trace: below /run for a journal below /var/lib, else next to it."""
     return Path(str(journal.with_suffix(".sequence")).replace("/var/lib/", "/run/"))

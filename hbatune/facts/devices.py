@@ -477,8 +477,6 @@ def _find_node_device(node: str) -> str | None:
 
 def _unescape(text: str) -> str:
     """Undo the octal escapes of blanks and similar characters (fs/proc_namespace.c: mangle)."""
-    if "\\" not in text:
-        return text
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
 
 

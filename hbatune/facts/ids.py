@@ -6,7 +6,6 @@ and the id is valid for this boot only.
 """
 
 import re
-from functools import cached_property
 from operator import attrgetter
 
 from hbatune.facts.model import Endpoint, Machine
@@ -107,30 +106,18 @@ class Renaming:
     """The present meaning, on one machine, of ids recorded earlier."""
 
     def __init__(self, machine: Machine) -> None:
-        self._machine = machine
-
-    # Built when first needed: most runs have no recorded ids, and some hosts thousands of LUNs.
-
-    @cached_property
-    def _present(self) -> frozenset[str]:
-        machine = self._machine
         targets = (*machine.endpoints, *machine.controls, *machine.vectors)
-        return frozenset(map(attrgetter("id"), targets))
-
-    @cached_property
-    def _by_diskseq(self) -> dict[int, str]:
-        return {e.diskseq: e.id for e in self._machine.endpoints if isinstance(e.diskseq, int)}
+        self._present = frozenset(map(attrgetter("id"), targets))
+        self._by_diskseq = {
+            e.diskseq: e.id for e in machine.endpoints if isinstance(e.diskseq, int)
+        }
 
     def of_this_boot(self, id: str, diskseq: int | None = None) -> str:
-        """Return the present id of a target of this boot, or the same id if it was removed.
-
-        The ``diskseq`` identifies a disk whose name changed because the disk could not report it
-        then or cannot report it now.
-        """
-        if id in self._present:
+        """Return the present id of a target of this boot, or the same id if it was removed."""
+        if id in self._present or diskseq is None:
             return id
-        same = self._by_diskseq.get(diskseq) if diskseq is not None else None
-        return same or id
+        # Its name changed: the disk could not report it then, or cannot now.
+        return self._by_diskseq.get(diskseq, id)
 
     def that_lasts(self, id: str) -> tuple[str, ...]:
         """Return the ids of all targets that an id of any boot matches, or the same id."""
