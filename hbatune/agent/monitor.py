@@ -1,8 +1,4 @@
-"""The daemon's monitor: samples, alerts, metrics, and depths that a driver has reset.
-
-It takes a sample at each interval and publishes metrics if they are configured. A cheap poll finds
-queue depths that a driver has reset without an event.
-"""
+"""The daemon's monitor: samples, alerts, metrics, and depths that a driver has reset."""
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -38,14 +34,10 @@ MPI3_EVENT_WAIT_FOR_DEVICES_TO_REFRESH)."""
 
 
 class DepthWatch:
-    """The disks whose driver resets depths, and the disks with a reset depth.
-
-    ``due`` is the time of the next poll on the daemon's clock. A reset depth is reported again only
-    after a pass has set it: if a pass skipped it, there was a reason.
-    """
+    """The disks whose driver resets depths, and the disks with a reset depth."""
 
     def __init__(self, read: Callable[[Collection[str]], Mapping[str, int]] | None = None) -> None:
-        self.due = NEVER
+        self.due = NEVER  # the time of the next poll on the daemon's clock
         self._read = DepthFiles().read if read is None else read
         self._resettable: dict[str, tuple[Value, ...]] = {}
         self._reset: set[str] = set()
@@ -79,6 +71,7 @@ class DepthWatch:
         self._schedule_next(current_time)
         depths = self._read(self._resettable.keys())
         reset = {target for target, depth in depths.items() if depth in self._resettable[target]}
+        # Reported again only after a pass has set it: if one skipped it, there was a reason.
         new = reset - self._reset
         self._reset = reset
         return tuple(sorted(new))
@@ -89,11 +82,7 @@ class DepthWatch:
 
 
 class MetricsMonitor:
-    """Samples the endpoints of the last pass. Its watcher and textfile are mutable.
-
-    ``raised`` are the active alerts of an earlier daemon. ``problem`` is the reason why configured
-    metrics are missing.
-    """
+    """Samples the endpoints of the last pass. ``raised`` are the alerts of an earlier daemon."""
 
     def __init__(
         self,
@@ -103,7 +92,7 @@ class MetricsMonitor:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.due = NEVER
-        self.problem: str | None = None
+        self.problem: str | None = None  # why configured metrics are missing
         self.latencies = latencies
         self._raised = tuple(raised)
         self._clock = clock
@@ -140,10 +129,7 @@ class MetricsMonitor:
             disks = {disk.target: disk for disk in (*self._watch.subjects.disks, *subjects.disks)}
             self._watch.subjects = replace(self._watch.subjects, disks=tuple(disks.values()))
             return
-        if self._sampler is None:
-            self._sampler = Sampler(places)
-        self._sampler.sample_these(places)
-        self._sampler.every = config.watch.counters_seconds
+        self._sampler = Sampler(places, every=config.watch.counters_seconds)
         if self._watch is None or self._watch.config != config.watch:
             # Alerts survive a restart and a new configuration, so no alert is raised twice.
             self._watch = Watcher(config.watch, subjects, standing=self.standing)

@@ -58,19 +58,14 @@ class CpuSample(Struct, frozen=True):
 
 
 class Sample(Struct, frozen=True):
-    """A machine at one moment.
+    """A machine at one moment. Unreadable counters are omitted."""
 
-    ``at`` is in seconds of the monotonic clock, ``time`` the same moment in seconds since the
-    epoch. ``disks`` are by endpoint id, ``links`` by adapter, ``cpus`` by number. ``counters`` are
-    error counters, by endpoint id or adapter and then by name, without unreadable ones.
-    """
-
-    at: float
-    time: float
-    disks: dict[str, DiskSample] = {}
-    links: dict[str, LinkSample] = {}
-    cpus: dict[int, CpuSample] = {}
-    counters: dict[str, dict[str, int]] = {}
+    at: float  # seconds of the monotonic clock
+    time: float  # the same moment in seconds since the epoch
+    disks: dict[str, DiskSample] = {}  # by endpoint id
+    links: dict[str, LinkSample] = {}  # by adapter
+    cpus: dict[int, CpuSample] = {}  # by number
+    counters: dict[str, dict[str, int]] = {}  # errors by endpoint id or adapter, and by name
 
 
 _DISKSTATS = "/proc/diskstats"
@@ -87,16 +82,11 @@ TRACEFS = "/sys/kernel/tracing"
 
 
 class SampledPlaces(Struct, frozen=True):
-    """The locations of a machine's counters.
+    """The locations of a machine's counters."""
 
-    ``disks`` are the ids of endpoints by kernel name, ``counter_disks`` the names of disks with
-    error counters among them: SCSI devices, and NVMe disks if the kernel has counters for them.
-    ``ways`` are, by adapter, the directories of both ends of its link.
-    """
-
-    disks: dict[str, str] = {}
-    counter_disks: tuple[str, ...] = ()
-    ways: dict[str, tuple[str, ...]] = {}
+    disks: dict[str, str] = {}  # endpoint ids by kernel name
+    counter_disks: tuple[str, ...] = ()  # names of SCSI and NVMe disks with error counters
+    ways: dict[str, tuple[str, ...]] = {}  # by adapter, the directories of both ends of its link
 
 
 def find_sampled_places(machine: model.Machine) -> SampledPlaces:
@@ -114,7 +104,7 @@ def _has_nvme_counters(endpoint: model.Endpoint) -> bool:
 
 
 class Sampler:
-    """Samples one machine; after disks were added or removed, it needs their locations. Mutable.
+    """Samples one machine; disks that are added later need an ``update``. Mutable.
 
     Depths, links and error counters need a file each. They are read again every ``every`` seconds.
     If a value has not changed since the last sample, the next sample has the same object: with many
@@ -129,10 +119,6 @@ class Sampler:
         self._depths: dict[str, int] = {}
         self._links: dict[str, LinkSample] = {}
         self._counters: dict[str, dict[str, int]] = {}
-
-    def sample_these(self, places: SampledPlaces) -> None:
-        """Sample a machine with these locations, and read everything at the next sample."""
-        self.places, self._read_at = places, None
 
     def update(self, part: SampledPlaces) -> None:
         """Replace the disks with the same names by the disks of a partial scan."""
