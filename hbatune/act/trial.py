@@ -63,11 +63,7 @@ def list_originals(machine: Machine, recorded: Journal, ids: Collection[str]) ->
 
 
 def can_switch(machine: Machine, rows: Iterable[Row], before: Values) -> bool:
-    """Return whether these rows can be switched on a live system, without disrupting an adapter.
-
-    Lowering an nr_requests below the tag set again, without a scheduler, permanently shrinks
-    the tag set of the entire adapter (block/blk-mq.c: blk_mq_update_nr_requests).
-    """
+    """Return whether these rows can be switched on a live system, without disrupting an adapter."""
     for row in rows:
         if find_setting(row.setting).disrupts:
             return False
@@ -77,12 +73,56 @@ def can_switch(machine: Machine, rows: Iterable[Row], before: Values) -> bool:
         if endpoint is None:
             return False
         scheduler = before.get((row.id, "scheduler"), limits.find_scheduler(endpoint.attributes))
+        # Lowering it to less than the tag set again permanently shrinks the tag set of the entire
+        # adapter (block/blk-mq.c: blk_mq_update_nr_requests).
         if scheduler in ("none", None) and before.get(row.key) != endpoint.tags:
             return False
     return True
 
 
-class Trial:
+class _Switching:
+    """A run that switches settings of held targets until it has restored them."""
+
+    _hold: ExitStack
+
+    def __init__(self, machine: Machine, command: str, means: Means, holds: Path) -> None:
+        self._machine, self._command, self._holds = machine, command, holds
+        self._targets = list_targets(machine)
+        # A stopped run must still restore everything, so it ignores the stop.
+        self._means = replace(means, stop=lambda: False, progress=lambda chain: None)
+        self._journal = Journal(machine.boot_id)
+        self._stuck: dict[Key, Process] = {}
+
+    def _begin(self, recorded: Journal, entries: Iterable[Entry], ids: Iterable[str]) -> None:
+        """Hold the targets, so the daemon does not repair them as drift, and save the run."""
+        run = Run(self._command, None, find_this_process(), time.time())
+        self._journal = recorded.begun(run, entries)
+        with ExitStack() as stack:
+            stack.enter_context(lock.hold_targets(self._holds, ids))
+            journal.save(self._means.journal, self._journal)
+            self._hold = stack.pop_all()
+
+    def _is_kernel_change(
+        self, key: Key, change: tuple[Value, Value], errors: tuple[int | None, int | None]
+    ) -> bool:
+        """Return whether the kernel or the driver changed a value from the first to the second.
+
+        The kernel lowers a depth after full queues, which count as ``errors`` of the disk
+        (drivers/scsi/scsi.c: scsi_track_queue_full). Some drivers set their own value again
+        (``Family.resets``), which is the baseline.
+        """
+        (id, name), (last, value), (before, current) = key, change, errors
+        new_errors = 0 if before is None or current is None else current - before
+        is_lowered = find_setting(name).ramps and is_lower(value, last)
+        if is_lowered and new_errors >= QUEUE_FULL_THRESHOLD:
+            return True
+        disk = next((disk for disk in self._machine.endpoints if disk.id == id), None)
+        entry = self._journal.by_key.get(key)
+        is_baseline = entry is not None and value == entry.before
+        return is_baseline and name in family_named(disk.family if disk else "").resets
+
+
+class Trial(_Switching):
     """Rows that are applied, and the values before: ``read_affected_values``, ``list_originals``.
 
     It ends with everything as applied, except the settings that it reverted. ``command`` is the
@@ -100,33 +140,19 @@ class Trial:
         holds: Path,
         command: str = "apply",
     ) -> None:
+        super().__init__(machine, command, means, holds)
         self.rows = tuple(rows)
-        self._machine = machine
-        self._known = list_targets(machine)
-        # A stopped trial must still restore everything, so it ignores the stop.
-        self._means = replace(means, stop=lambda: False, progress=lambda chain: None)
-        self._holds = holds
         self._sides = {Side.BEFORE: _group_by_target(before)}
         self._now: dict[str, dict[str, Value]] = {}
-        self._stuck: dict[Key, Process] = {}
         self._conflicts: dict[Key, WriteResult] = {}
         self._reverted: set[Key] = set()
-        self._command = command
         self.failed: dict[Key, WriteResult] = {}
-        self._journal = Journal(machine.boot_id)
 
     def __enter__(self) -> Self:
         after = read_affected_values(self._machine, self.rows, self._means)
         self._sides[Side.AFTER], self._now = _group_by_target(after), _group_by_target(after)
         recorded, _ = journal.load_with_current_ids(self._means.journal, self._machine)
-        # Held before the first switch. Otherwise the daemon would repair the values of one side as
-        # drift.
-        run = Run(self._command, None, find_this_process(), time.time())
-        self._journal = recorded.begun(run, ())
-        with ExitStack() as stack:
-            stack.enter_context(lock.hold_targets(self._holds, (row.id for row in self.rows)))
-            journal.save(self._means.journal, self._journal)
-            self._hold = stack.pop_all()
+        self._begin(recorded, (), (row.id for row in self.rows))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -165,7 +191,7 @@ class Trial:
             # Settings that these reset also take their values of that side.
             values = self._sides[side].get(id, {})
             goal = writer.select_values(values, list_affected_settings(group))
-            target = self._known[id]
+            target = self._targets[id]
             plan = plan_writes(target, goal, self._now.get(id, {}), target.attributes)
             plans.append(plan)
             if plan.chain is not None:
@@ -196,7 +222,8 @@ class Trial:
         if value is None or value == last:
             return  # another assumption does not hold
         current[result.setting] = value
-        if last is not None and self._is_kernel_change((id, result.setting), (last, value)):
+        key = (id, result.setting)
+        if last is not None and self._is_kernel_change(key, (last, value), self._read_errors(key)):
             return
         self._conflicts[id, result.setting] = result
         for side in self._sides.values():
@@ -209,12 +236,11 @@ class Trial:
         self._reverted |= set(keys) - failed.keys()
         return failed
 
-    def _is_kernel_change(self, key: Key, values: tuple[Value, Value]) -> bool:
-        target, means = self._known[key[0]], self._means
+    def _read_errors(self, key: Key) -> tuple[int | None, int | None]:
+        """Return the error count of a disk before the trial, and the present one."""
+        target, means = self._targets[key[0]], self._means
         raw = writer.read_raw({target.directory: key[1:]}, means.deadline, means.worker_pool)
-        before, errors = target.attributes, raw[target.directory]
-        full = _has_queue_full_errors(parse_error_count(before), parse_error_count(errors))
-        return _is_kernel_change(self._machine, self._journal, key, values, full=full)
+        return parse_error_count(target.attributes), parse_error_count(raw[target.directory])
 
     @property
     def _applied(self) -> set[Key]:
@@ -247,29 +273,7 @@ def _exclude_values(values: Mapping[str, Value], names: Collection[str]) -> dict
     return {name: value for name, value in values.items() if not is_among(name, names)}
 
 
-def _has_queue_full_errors(before: int | None, current: int | None) -> bool:
-    """Return whether a disk has counted enough errors for the kernel to lower its depth."""
-    return before is not None and current is not None and current - before >= QUEUE_FULL_THRESHOLD
-
-
-def _is_kernel_change(
-    machine: Machine, recorded: Journal, key: Key, values: tuple[Value, Value], *, full: bool
-) -> bool:
-    """Return whether the kernel or the driver changed a value from the first to the second.
-
-    The kernel lowers a depth after a ``full`` queue (drivers/scsi/scsi.c: scsi_track_queue_full).
-    Some drivers set their own value again (``Family.resets``), which is the baseline.
-    """
-    id, name = key
-    if full and find_setting(name).ramps and is_lower(values[1], values[0]):
-        return True
-    family = next((endpoint.family for endpoint in machine.endpoints if endpoint.id == id), "")
-    entry = recorded.by_key.get(key)
-    is_baseline = entry is not None and values[1] == entry.before
-    return is_baseline and name in family_named(family).resets
-
-
-class Experiment:
+class Experiment(_Switching):
     """Some ``settings`` of the target ``id`` while a ``command`` tries several values of them.
 
     If others change one of them, it is in ``conflicts``, and nothing is tried after that. After the
@@ -288,21 +292,15 @@ class Experiment:
         *,
         holds: Path,
     ) -> None:
-        self._machine = machine
-        self._target = list_targets(machine)[id]
+        super().__init__(machine, command, means, holds)
+        self._target = self._targets[id]
         self._settings = tuple(settings)
-        self._command = command
-        # A stopped experiment must still restore its settings, so it ignores the stop.
-        self._means = replace(means, stop=lambda: False, progress=lambda chain: None)
-        self._holds = holds
-        self._journal = Journal(machine.boot_id)
         self._before: dict[str, Value] = {}
         self._now: dict[str, Value] = {}
         self._errors: int | None = None
         self.conflicts: dict[str, WriteResult] = {}
         self._written: set[str] = set()  # including settings that those writes may have reset
-        self._stuck: dict[Key, Process] = {}
-        self._known: frozenset[Key] = frozenset()
+        self._recorded: frozenset[Key] = frozenset()
         self.failed: dict[str, WriteResult] = {}
 
     def __enter__(self) -> Self:
@@ -314,13 +312,8 @@ class Experiment:
         recorded, _ = journal.load_with_current_ids(self._means.journal, self._machine)
         if recorded.losses:  # a current value may be hbatune's
             raise LostError(recorded.losses)
-        self._known = frozenset(recorded.by_key)
-        run = Run(self._command, None, find_this_process(), time.time())
-        self._journal = recorded.begun(run, entries)
-        with ExitStack() as stack:
-            stack.enter_context(lock.hold_targets(self._holds, (self._target.id,)))
-            journal.save(self._means.journal, self._journal)
-            self._hold = stack.pop_all()
+        self._recorded = frozenset(recorded.by_key)
+        self._begin(recorded, entries, (self._target.id,))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -370,7 +363,6 @@ class Experiment:
                 if is_tunable(name):
                     self._now.pop(name, None)
         before, self._errors = self._errors, parse_error_count(raw)
-        full = _has_queue_full_errors(before, self._errors)
         comparable = current.keys() & self._now.keys()
         for name in sorted(comparable, key=lambda name: find_setting(name).order):
             last, value = self._now[name], current[name]
@@ -379,8 +371,8 @@ class Experiment:
                 continue
             if not has_changed(find_setting(name), Step(name, last, last), value):
                 continue
-            key, values = (self._target.id, name), (last, value)
-            if not _is_kernel_change(self._machine, self._journal, key, values, full=full):
+            key, errors = (self._target.id, name), (before, self._errors)
+            if not self._is_kernel_change(key, (last, value), errors):
                 self._note_conflict(WriteResult(name, Outcome.CONFLICT, found=value))
         self._now = current
 
@@ -431,7 +423,7 @@ class Experiment:
         if entry.key in report.stuck:
             return replace(entry, doubt=report.stuck[entry.key])
         # Entries that were in the journal before are an earlier run's and stay.
-        was_recorded = entry.key in self._known
+        was_recorded = entry.key in self._recorded
         affected = list_affected_settings(self.conflicts)
         if entry.id == self._target.id and is_among(entry.setting, affected):
             is_changed = was_recorded or is_among(entry.setting, self._written)
