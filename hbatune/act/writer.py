@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import attrgetter
 from pathlib import PurePath
 
@@ -40,25 +40,18 @@ def execute_chains(chains: Iterable[Chain], means: Means) -> Report:
     writer = ChainWriter(means.deadline, means.guard)
     size = compute_max_workers(means.workers)
     report = Report()
-    with (
-        lock.ClaimTable(means.claims, size) as claims,
-        Pool[Chain, bytes](
-            writer,
-            size=size,
-            deadline=means.deadline,
-            worker_pool=means.worker_pool,
-            tracker=claims,
-        ) as pool,
-    ):
+    claims = lock.ClaimTable(means.claims, size)
+    pool = Pool[Chain, bytes](
+        writer, size=size, deadline=means.deadline, worker_pool=means.worker_pool, tracker=claims
+    )
+    make_executor = partial(Executor, pool, workers=means.workers, stop=means.stop)
+    with claims, pool:
         for batch in _order_batches(chains):
-            executor = Executor(
-                pool, workers=means.workers, stop=means.stop, progress=means.progress
-            )
-            done = executor.run(batch)
+            done = make_executor(progress=means.progress).run(batch)
             report.results.update(done.results)
             report.stuck.update(done.stuck)
         if second_writes := _plan_second_writes(chains, report):
-            done = Executor(pool, workers=means.workers, stop=means.stop).run(second_writes)
+            done = make_executor().run(second_writes)
             for key, result in done.results.items():
                 # If no write was needed, or tried, the first one's result stays.
                 if result.outcome is not Outcome.KEPT and result.outcome not in UNTRIED_OUTCOMES:
@@ -448,15 +441,12 @@ def _update_entry(entry: Entry, recorded: Entry | None, report: Report) -> Entry
 
 
 def _may_differ(step: Step, result: WriteResult) -> bool:
-    """Return whether the device may have another value than before the write.
-
-    A refused write may also have changed it: a scheduler that cannot be set leaves `none`
-    (block/elevator.c: elevator_switch), and a value that cannot be read back is unknown.
-    """
+    """Return whether the device may have another value than before the write."""
     if result.outcome in (Outcome.WRITTEN, Outcome.IGNORED, Outcome.STUCK):
         return True
     if result.errno == errno.ECHILD:  # the worker died before it read back
         return True
+    # A scheduler that cannot be set leaves `none` (block/elevator.c: elevator_switch).
     return result.outcome is Outcome.REFUSED and result.found != step.expected
 
 
