@@ -1,8 +1,4 @@
-"""hbatune tunes storage adapters on Linux, proves that it helped, and can put everything back.
-
-Data walks one way through the rooms: facts → plan → act → prove → keep. ``facts`` is the only
-room that reads sysfs, ``act`` the only one that writes, and ``plan`` does neither.
-"""
+"""hbatune tunes storage adapters on Linux, proves that it helped, and can put everything back."""
 
 __version__ = "1.1.0"
 

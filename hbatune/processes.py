@@ -5,11 +5,8 @@ from pathlib import Path
 
 
 def read_process_state(pid: int) -> tuple[int, bool] | None:
-    """Return a process's start time in clock ticks since boot, and whether it is a zombie.
-
-    proc(5): fields 22 and 3 of /proc/PID/stat. Returns None if there is no such process.
-    """
-    fields = _read_fields(pid)
+    """Return a process's start in clock ticks since boot, and whether it is a zombie, or None."""
+    fields = _read_fields(pid)  # proc(5): fields 22 and 3 of /proc/PID/stat
     return (int(fields[19]), fields[0] in b"ZX") if fields else None
 
 

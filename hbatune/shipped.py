@@ -13,10 +13,7 @@ _SHIPPED = Path(__file__).resolve().parent / "_shipped"
 
 @cache
 def find_shipped(folder: str) -> Path:
-    """Return the shipped ``folder``, named like the top-level directory of a checkout: ``rules``.
-
-    In a checkout it is a link to the top-level directory of that name, in a wheel a copy of it.
-    """
+    """Return a shipped folder: in a checkout a link to the top-level one, in a wheel a copy."""
     return _SHIPPED / folder
 
 

@@ -1,4 +1,1 @@
-"""The only room that writes: settings, through disposable workers, and hbatune's own files.
-
-Other rooms decide the values (``plan``) and print (``cli``).
-"""
+"""The only room that writes: settings, through disposable workers, and hbatune's own files."""

@@ -288,10 +288,7 @@ class _Device:
         return conflicts
 
     def do(self, step: Step) -> Generator[None, None, WriteResult]:
-        """Write one step, unless the value is right already or must not be written now.
-
-        Yield while it waits for its turn, and when the turn has come, unless the wait is short.
-        """
+        """Write one step if that is needed and allowed. Yield after each long wait for its turn."""
         kind = self._settings[step.setting]
         disturbed = is_among(step.setting, self._reset)
         # The first read is out of date if a write of this chain resets the setting.

@@ -143,17 +143,13 @@ def _list_locking_settings(chain: Chain) -> set[str]:
 
 
 class _Crew(Struct):
-    """The number of chains of all adapters that may run concurrently.
-
-    It grows while writes return within a second and leave a CPU idle. ``since`` is the time of each
-    chain's latest reply. ``counted`` are the running chains that have made the crew grow.
-    """
+    """The number of concurrent chains. It grows while writes return promptly and a CPU is idle."""
 
     first: int
     most: int
     size: int
-    since: dict[str, float] = field(default_factory=dict)
-    counted: set[str] = field(default_factory=set)
+    since: dict[str, float] = field(default_factory=dict)  # the time of each chain's latest reply
+    counted: set[str] = field(default_factory=set)  # running chains that have made it grow
 
     def heard(self, chain: Chain, timestamp: float, *, may_grow: bool) -> None:
         """Grow by one for a chain whose write has returned promptly, if allowed."""

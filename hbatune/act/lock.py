@@ -202,10 +202,7 @@ class HoldError(HbatuneError):
 
 @contextmanager
 def hold_targets(folder: Path, ids: Iterable[str]) -> Iterator[None]:
-    """Hold these targets during the block: a file has their ids, and is void without its process.
-
-    HoldError if the file cannot be written.
-    """
+    """Hold these targets in a file, which is void without this process. Raises HoldError."""
     path, hold = folder / str(os.getpid()), Hold(find_this_process(), tuple(dict.fromkeys(ids)))
     try:
         files.replace(path, msgspec.json.encode(hold))

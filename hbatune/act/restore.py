@@ -26,16 +26,12 @@ from hbatune.workers import find_this_process
 
 
 class RestorePlan(Struct, frozen=True):
-    """The writes that restore the target ``id``. ``chain`` is None if no write is needed.
-
-    ``refused`` has, by setting, the reason why it is not restored, or not completely. ``gone`` are
-    settings that were removed with their scheduler.
-    """
+    """The writes that restore the target ``id``."""
 
     id: str
-    chain: Chain | None = None
-    refused: Mapping[str, LimitReason | str] = {}
-    gone: frozenset[str] = frozenset()
+    chain: Chain | None = None  # None if no write is needed
+    refused: Mapping[str, LimitReason | str] = {}  # settings that are not restored completely
+    gone: frozenset[str] = frozenset()  # settings that were removed with their scheduler
 
 
 def restore_values(plan: "RollbackPlan", means: executor.Means) -> tuple[Restored, ...]:

@@ -202,10 +202,7 @@ def require_writable_configuration(path: Path) -> None:
 
 
 def activate_profile(path: Path, profile: str | None, *, root: Path = toml_files.ROOT) -> str:
-    """Make the profile the active one, or none, in a file below ``root``; return the file's text.
-
-    Raises ActiveProfileError.
-    """
+    """Make a profile the active one, or none; return the file's text. Raises ActiveProfileError."""
     path = _follow_links(path, root)
     try:
         before = ""
@@ -234,15 +231,12 @@ def _follow_links(path: Path, root: Path) -> Path:
 
 
 def forget_profile(path: Path, *, root: Path = toml_files.ROOT) -> None:
-    """Make no profile the active one; remove a file, and directory, that is then empty.
-
-    A link is an administrator's and stays, as does its file. Raises ActiveProfileError.
-    """
+    """Deactivate the profile; remove a file that is then empty. Raises ActiveProfileError."""
     try:
         if not _follow_links(path, root).exists():
             return
         text = activate_profile(path, None, root=root)
-        if not path.is_symlink() and not text.strip():
+        if not path.is_symlink() and not text.strip():  # a link is an administrator's
             files.remove(path)
     except OSError as error:
         raise ActiveProfileError(f"{path} cannot be removed: {error.strerror}") from error

@@ -144,10 +144,7 @@ def _write_message(descriptor: int, message: bytes) -> None:
 
 
 def _receive_message(descriptor: int, received: bytearray) -> bytes | None:
-    """Add available data to ``received``. Return a complete message, None before, b"" at the end.
-
-    Each end sends one message and waits for the reply, so no second message follows.
-    """
+    """Add available data. Return a complete message, None before, b"" at the end."""
     part = os.read(descriptor, 1 << 16)
     if not part:
         return b""
@@ -157,6 +154,7 @@ def _receive_message(descriptor: int, received: bytearray) -> bytes | None:
     (length,) = _LENGTH.unpack_from(received)
     if len(received) < _LENGTH.size + length:
         return None
+    # Nothing follows it: each end sends one message and waits for the reply.
     message = bytes(memoryview(received)[_LENGTH.size :])
     received.clear()
     return message

@@ -29,16 +29,12 @@ _PATH_EVENT = "PATH_"
 
 
 class DeviceEvent(Struct, frozen=True):
-    """The device to check, and why the kernel has reset its values, or None if it has not.
-
-    ``whole`` is whether the event requires a full scan. ``unmarked`` marks a disk without hbatune's
-    values in udev's database, because hbatune's udev rules have not run for it.
-    """
+    """The device to check, and why the kernel has reset its values, or None if it has not."""
 
     name: str
     cause: Cause | None = None
-    whole: bool = False
-    unmarked: bool = False
+    whole: bool = False  # whether the event requires a full scan
+    unmarked: bool = False  # hbatune's udev rules have not run for this disk
 
 
 def interpret_event(

@@ -114,10 +114,7 @@ def _get_depths(row: Row) -> tuple[int, int] | None:
 
 
 class Judge:
-    """Decides which settings a pass may write, from its order and the configuration.
-
-    It is called with the facts of the pass, and the other methods use them later.
-    """
+    """Decides which settings a pass may write. Its call comes first, with the facts of the pass."""
 
     def __init__(self, order: Order) -> None:
         self._order = order
@@ -174,11 +171,7 @@ class Judge:
         )
 
     def _note_depth(self, row: Row) -> None:
-        """Note the level of a queue depth, and the values to which its driver may reset it.
-
-        A depth that was reset does not ramp, although the commands that a reset has ended count as
-        errors.
-        """
+        """Note the level of a queue depth, and the values to which its driver may reset it."""
         is_reset = False
         if row.state in (State.OK, State.DRIFT):
             is_reset = row.state is State.DRIFT and self._find_origin(row) is ChangeOrigin.RESET
@@ -191,6 +184,7 @@ class Judge:
         # At the last pass, the id may have belonged to another disk with other counters.
         previous = None if row.id in self.new else self._order.levels.get(row.id)
         level = compute_depth_level(*depths, ramp.errors, previous)
+        # Without a ramp, although the commands that the reset has ended count as errors.
         self.levels[row.id] = replace(level, ramping=False) if is_reset else level
 
     def _find_origin(self, row: Row) -> ChangeOrigin:
@@ -274,16 +268,13 @@ def list_reset_values(row: Row, driver_value: Value) -> tuple[Value, ...]:
 
 
 def _find_event_ids(machine: Machine, event: DeviceEvent) -> frozenset[str]:
-    """Return the ids that an event affects, or an empty set for a missing device.
-
-    When an NVMe controller is connected, the head above its path takes its limits from that path,
-    so the head is included.
-    """
+    """Return the ids that an event affects, or an empty set for a missing device."""
     try:
         ids = find_named_targets(machine, [event.name])
     except UnknownTargetError:
         return frozenset()
     if event.cause is not Cause.CONNECTED:
         return ids
+    # The head above the controller's path takes its limits from that path.
     targets = {endpoint.target for endpoint in machine.endpoints if endpoint.id in ids}
     return ids | {disk.id for disk in machine.endpoints if targets.intersection(disk.paths)}

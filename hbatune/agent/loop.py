@@ -1,7 +1,4 @@
-"""The daemon's loop: wait for events, signals and the end of passes, and start the next pass.
-
-The loop wakes up for the watchdog and for timers, otherwise only when something happens.
-"""
+"""The daemon's loop: wait for events, signals and the end of passes, and start the next pass."""
 
 import gc
 import os
@@ -106,10 +103,7 @@ class Reporter(Protocol):
 
 
 class DaemonLoop:
-    """The daemon: its state between two events, and its response to the next one.
-
-    ``open`` are the settings that an earlier daemon of this boot has left open.
-    """
+    """The daemon. ``open`` are the settings that an earlier daemon of this boot has left open."""
 
     def __init__(
         self,
@@ -470,10 +464,7 @@ class DaemonLoop:
             self._reporter.began(self._status.profile, doubts)
 
     def _shut_down(self) -> None:
-        """Let the current pass end, and restore all values if that is configured.
-
-        During a package upgrade the daemon is restarted, so it restores nothing.
-        """
+        """Let the current pass end, and restore all values if that is configured."""
         self._service.notify("STOPPING=1")
         self._monitor.close()
         if self._running is not None:
@@ -481,6 +472,7 @@ class DaemonLoop:
             self._server = None
         self._end_server()
         config = self._configuration.policy.config.daemon
+        # During an upgrade of the package the daemon is restarted, and restores nothing.
         if config.rollback_on_stop and not has_living_author(self._paths.replacing):
             self._reporter.restored(self._restore_values())
         self._reporter.ended()

@@ -32,15 +32,12 @@ class PassReason(StrEnum):
 
 
 class DepthLevel(Struct, frozen=True, gc=False):
-    """A queue depth, and the errors of its target's LUNs at this pass and at the previous pass.
-
-    ``ramping`` is whether the kernel has lowered it.
-    """
+    """A queue depth, and the errors of its target's LUNs at this pass and at the previous pass."""
 
     depth: int
     errors: int
     earlier: int
-    ramping: bool = False
+    ramping: bool = False  # whether the kernel has lowered it
 
 
 class Order(Struct, frozen=True):

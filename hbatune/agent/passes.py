@@ -46,16 +46,12 @@ INTERRUPT_CHECK_DELAY_S = 0.5
 
 
 class Memory:
-    """The state that one pass leaves for the next pass of the same process. Mutable.
-
-    ``last`` is the machine. ``levels`` are queue depth levels (``Order.levels``), or None before
-    the first pass. ``knees`` are the knees from probes.
-    """
+    """The state that one pass leaves for the next pass of the same process. Mutable."""
 
     def __init__(self) -> None:
         self.last = MachineCache(Paths.journal)
-        self.levels: dict[str, orders.DepthLevel] | None = None
-        self.knees: dict[str, int] = {}
+        self.levels: dict[str, orders.DepthLevel] | None = None  # before the first pass
+        self.knees: dict[str, int] = {}  # from probes
 
     def close(self) -> None:
         """Release the resources. A process that exits need not call it."""
@@ -107,10 +103,7 @@ def _find_unwritten(error: Exception) -> tuple[UnwrittenFile, ...]:
 
 
 def _make_context(errors: list[HbatuneError]) -> Context:
-    """Return the daemon's context: it waits for no lock, and reports irqbalance only on changes.
-
-    It adds the errors of tasks that have failed. A pass reports the last one.
-    """
+    """Return a context that waits for no lock and adds the errors of failed tasks."""
 
     def add_error(note: Note) -> None:
         if isinstance(note, TaskFailed):
@@ -120,19 +113,17 @@ def _make_context(errors: list[HbatuneError]) -> Context:
         lock=lambda: Lock(Paths.lock, spare=Paths.lock_spare),
         note=add_error,
         patience=WRITER_WAIT_S,
-        warns=False,
+        warns=False,  # reports irqbalance only on changes
     )
 
 
 def _make_pass(order: Order, config: Config, profile: Profile, memory: Memory) -> PassReport:
-    """Make a pass for an order.
-
-    For a reconnected NVMe controller, the disks come first and are scanned again later. The
-    interrupts require a full scan, which waits until the first of these scans are over.
-    """
+    """Make a pass for an order, and plan further scans after a reconnection."""
     connected = _find_controller_disks(order, memory.last)
     if not connected:
         return _run_pass(order, config, profile, memory)
+    # The disks come first. The interrupts require a full scan, which waits until the first of the
+    # further scans of the disks are over.
     disks = tuple(DeviceEvent(name, Cause.CONNECTED) for name in chain(*connected.values()))
     other_events = tuple(event for event in order.events if event not in connected)
     report = _run_pass(replace(order, events=(*other_events, *disks)), config, profile, memory)
@@ -194,16 +185,14 @@ def _run_pass(order: Order, config: Config, profile: Profile, memory: Memory) ->
 
 
 def _run_checks(config: Config, profile: Profile) -> tuple[dict[str, int] | None, tuple[str, ...]]:
-    """Run the checks in a fork, whose memory is released. Return ``check_for_daemon``'s answer.
-
-    Its failure must not lose the report of the writes, so the findings are None.
-    """
+    """Return the answer of ``check_for_daemon``, from a fork whose memory is released."""
 
     def answer(_: bytes) -> bytes:
         from hbatune.operations.snapshot import check_for_daemon
 
         return orders.encode(check_for_daemon(config, profile))
 
+    # A failure must not lose the report of the writes.
     with suppress(ChildError):
         sent = await_answer(start_server(answer), CHECKS_TIMEOUT_S)
         return orders.decode_findings(sent) if sent else (None, ())

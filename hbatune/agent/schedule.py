@@ -25,16 +25,13 @@ MAX_RETRY_DELAY_S = 3600.0
 
 
 class Schedule:
-    """The time and the reason of the next pass: the endpoints of some events, or everything.
-
-    ``audit`` is the time of a full scan, unless an earlier pass makes one.
-    """
+    """The time and the reason of the next pass: the endpoints of some events, or everything."""
 
     def __init__(self, current_time: float) -> None:
         self._events: dict[DeviceEvent, None] = {}
         self._everything: PassReason | None = PassReason.START
         self._due = current_time
-        self.audit = float("inf")
+        self.audit = float("inf")  # the time of a full scan, unless an earlier pass makes one
         self._later: list[tuple[float, tuple[DeviceEvent, ...]]] = []
 
     @property
@@ -46,10 +43,7 @@ class Schedule:
     def add_events(
         self, events: Iterable[DeviceEvent], current_time: float, pause: float = 0.0
     ) -> None:
-        """Scan the devices of these events after a pause. Later events do not postpone it.
-
-        The next pass handles all events that arrive during a pass together.
-        """
+        """Scan the devices of these events after a pause. Later events do not postpone it."""
         soon = current_time + pause
         self._due = min(self._due, soon) if self._has_work else soon
         self._events.update(dict.fromkeys(events))
@@ -136,21 +130,14 @@ class PassHistory:
         )
 
     def reset(self, audit_seconds: float, current_order: Order | None) -> None:
-        """Forget which settings others change, and try failed settings now.
-
-        The results of a pass in progress do not count, since it was ordered before.
-        """
+        """Forget which settings others change, and try failed settings now."""
         self._repairs, self._retries = Repairs(audit_seconds), Retries(audit_seconds)
-        self._outdated = current_order
+        self._outdated = current_order  # its results do not count
 
     def record(
         self, order: Order, report: PassReport, current_time: float, epoch: float
     ) -> tuple[Sequence[SettingChange], PassReport]:
-        """Record the results of a pass.
-
-        Return the settings that are skipped from now on, and the report with the time of the next
-        try for each setting that could not be set.
-        """
+        """Record a pass. Return the settings that are now skipped, and the report with retries."""
         is_complete = order.names is None
         if report.subjects is not None:
             # A partial pass does not read the levels of other devices.
@@ -196,16 +183,12 @@ class PassHistory:
 
 
 class Repairs:
-    """The monotonic times of each setting's latest repairs, and the skipped settings (``left``).
+    """The monotonic times of each setting's latest repairs, and the skipped settings (``left``)."""
 
-    ``audit`` is the interval of audits in seconds. Repairs before the window are forgotten to save
-    memory.
-    """
-
-    def __init__(self, audit: float = 0.0) -> None:
+    def __init__(self, audit_seconds: float = 0.0) -> None:
         self.times: dict[RowKey, tuple[float, ...]] = {}
         self.left: frozenset[RowKey] = frozenset()
-        self._window = max(REPAIR_WINDOW_S, MIN_AUDITS_IN_WINDOW * audit)
+        self._window = max(REPAIR_WINDOW_S, MIN_AUDITS_IN_WINDOW * audit_seconds)
 
     def add(self, keys: Iterable[RowKey], current_time: float) -> None:
         """Record that these settings were repaired now."""
@@ -240,10 +223,7 @@ class Retries:
         self._first, self._longest = first, max(first, MAX_RETRY_DELAY_S)
 
     def resume(self, changes: Iterable[SettingChange], current_time: float, epoch: float) -> None:
-        """Add the settings that an earlier daemon was still trying, from its open changes.
-
-        ``current_time`` is the daemon's clock at ``epoch`` seconds since the epoch.
-        """
+        """Add the settings that an earlier daemon was still trying, from its open changes."""
         for change in changes:
             if change.retry is not None:
                 # Limited, in case the wall clock was set back between the two daemons.

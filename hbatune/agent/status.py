@@ -1,8 +1,4 @@
-"""The daemon's status, in a file that `hbatune status` reads.
-
-The daemon saves it at regular intervals. For a reader it is valid until the deadline for the
-next one.
-"""
+"""The daemon's status, which it saves regularly in a file for `hbatune status`."""
 
 from collections import Counter
 from contextlib import suppress
@@ -197,10 +193,7 @@ class StatusError(HbatuneError):
 
 
 def load_status(path: Path) -> Status | None:
-    """Return the status of the running daemon, or None if no daemon runs.
-
-    Raises StatusError for a file that cannot be read or parsed, UsageError without permission.
-    """
+    """Return the running daemon's status, or None. Raises StatusError, and UsageError if denied."""
     status = load_last_status(path)
     return status if status is not None and status.of_this_boot and status.process.alive() else None
 

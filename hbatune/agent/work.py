@@ -92,10 +92,7 @@ def put_back_for_predecessor() -> None:
 
 
 def _restore_by_successor() -> str | None:
-    """Restore all values with the currently installed version. Return the error, if any.
-
-    It runs in a separate interpreter, since this process has loaded the old version.
-    """
+    """Restore all values by the installed version, in another interpreter. Return the error."""
     broken = ReplacedError(", and what is installed now does not run: install it again")
     try:
         done = children.run(

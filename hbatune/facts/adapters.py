@@ -1,8 +1,4 @@
-"""Build adapters from the sysfs branches of their devices, hosts and controllers.
-
-Controls belong to the adapter itself: NVMe controller, SCSI hosts, and its module's options. The
-path to the root of PCI Express is found here too.
-"""
+"""Build adapters and their controls from the sysfs branches of devices, hosts and controllers."""
 
 import os
 import re
@@ -43,10 +39,7 @@ _REBUILD_COMMANDS = ("update-initramfs -u", "dracut --force", "mkinitcpio -P")
 
 
 def list_host_attributes(branches: "AdapterBranches") -> tuple[str, ...]:
-    """Return the attributes to read from each SCSI host of an adapter, according to its family.
-
-    If no driver identifies the family, the attributes of all families are returned.
-    """
+    """Return the attributes to read from an adapter's hosts: its family's, or all families'."""
     names: list[str] = []
     driver_family = family_of(_read_driver(branches))
     for family in families() if driver_family is GENERIC else (driver_family,):
@@ -235,13 +228,11 @@ def build_controls(
 
 
 def read_modules(adapters: Iterable[Adapter]) -> tuple[Module, ...]:
-    """Return the loaded modules of these adapters, with the options that each family declares.
-
-    A module without an option visible in sysfs (kernel/params.c) has no directory there.
-    """
+    """Return the loaded modules of these adapters, with the options that each family declares."""
     modules = []
     for name in dict.fromkeys(map(attrgetter("family"), adapters)):
         family, directory = family_named(name), f"/sys/module/{name}"
+        # kernel/params.c: without a visible option, a module has no directory.
         if family.options and os.path.isdir(directory):
             paths = tuple(f"parameters/{option.name}" for option in family.options)
             values = attributes.read_attributes(directory, paths)

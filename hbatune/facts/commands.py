@@ -36,26 +36,19 @@ _COMPLETED = (0, 4, 11, 15)
 
 
 class QueueLoad(Struct, frozen=True):
-    """The number of ``outstanding`` commands, and the number of ``completed`` ones since boot.
-
-    The second is read only if commands are outstanding. ``state`` describes a device, host, port or
-    map that executes no commands now.
-    """
+    """The number of ``outstanding`` commands, and the number of ``completed`` ones since boot."""
 
     outstanding: int = 0
-    completed: int = 0
-    state: str | None = None
+    completed: int = 0  # read only if commands are outstanding
+    state: str | None = None  # of a device, host, port or map that executes no commands now
 
 
 class Hang(Struct, frozen=True):
-    """The number of commands that hang, and the minimum age of the oldest in s.
-
-    If there is a ``state``, a device, host, port or map executes no commands.
-    """
+    """The number of commands that hang, and the minimum age of the oldest in s."""
 
     commands: int
     age: int
-    state: str | None = None
+    state: str | None = None  # of a device, host, port or map that executes no commands
 
 
 class CommandCounters:
@@ -86,11 +79,8 @@ class CommandCounters:
         return completed
 
     def read_age(self) -> int | None:
-        """Return the seconds since the oldest outstanding command was allocated, or None.
-
-        Only debugfs has it, and only for SCSI (drivers/scsi/scsi_debugfs.c: scsi_show_rq).
-        """
-        ages = [0]
+        """Return the age in s of the oldest outstanding command, or None."""
+        ages = [0]  # only of SCSI commands (drivers/scsi/scsi_debugfs.c: scsi_show_rq)
         for path in (DEBUGFS / os.path.basename(self._sysfs)).glob("hctx*/busy"):
             ages += map(int, _AGE.findall(read_text(str(path))))
         return max(ages) or None

@@ -242,11 +242,8 @@ def build_map(
 
 
 def parse_path_groups(table: str) -> tuple[model.PathGroup, ...]:
-    """Return the path groups of a dm-multipath table (drivers/md/dm-mpath.c: multipath_status).
-
-    Raises ValueError or IndexError for any other table.
-    """
-    kind, *words = table.split()
+    """Return the path groups of a table (drivers/md/dm-mpath.c: multipath_status)."""
+    kind, *words = table.split()  # ValueError or IndexError for any other table
     if kind != "multipath":
         raise ValueError(table)
     for _ in ("features", "hardware handler"):

@@ -1,8 +1,4 @@
-"""The properties of an adapter family, as data that each module of ``families`` declares.
-
-``tools/capabilities.py`` makes a table of them. Nothing here reads or writes a machine. ``source``
-is always the kernel's file and function that shows the fact.
-"""
+"""The properties of an adapter family, as data that each module of ``families`` declares."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -16,18 +12,14 @@ from hbatune.facts.model import Attribute, Endpoint, Host, Missing, Pci, Protoco
 
 
 class Product(Struct, frozen=True):
-    """A product, or without a ``subsystem`` a chip that many products carry, by its PCI ids.
-
-    ``document`` is its name in the source documents and the document's id. ``cache`` is whether it
-    has its own write cache.
-    """
+    """A product, or without a ``subsystem`` a chip that many products carry, by its PCI ids."""
 
     name: str
     vendor: int
     device: int
     subsystem: tuple[int, int] | None = None
-    document: str | None = None
-    cache: bool | None = None
+    document: str | None = None  # its name in the source documents, and the document's id
+    cache: bool | None = None  # whether it has its own write cache
 
 
 def identify_product(products: Iterable[Product], pci: Pci | None) -> Product | None:

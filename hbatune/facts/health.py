@@ -114,12 +114,9 @@ class Mount(Struct, frozen=True):
 
 
 class UdevDisks(Struct, frozen=True):
-    """The disks that a udev rule is for: globs of kernel names, and ``rotational`` if it matters.
+    """The disks of a udev rule: globs of kernel names, and ``rotational`` if it matters."""
 
-    ``kernels`` is empty if the rule is for no disk that appears.
-    """
-
-    kernels: tuple[ShortText, ...]
+    kernels: tuple[ShortText, ...]  # empty if the rule is for no disk that appears
     rotational: bool | None = None
 
     def include(self, disk: Endpoint) -> bool:
@@ -248,16 +245,12 @@ def is_evidence(counter: str) -> bool:
 
 
 class ErrorCounters(Struct, frozen=True):
-    """The counters that are not 0, by the endpoint's id or the adapter's name.
+    """The counters that are not 0, by the endpoint's id or the adapter's name."""
 
-    ``at`` is in seconds since the epoch; a counter starts at 0 with each boot. ``paths`` are the
-    numbers of paths of maps, by id.
-    """
-
-    boot_id: ShortText
-    at: int
+    boot_id: ShortText  # a counter starts at 0 with each boot
+    at: int  # seconds since the epoch
     values: dict[ShortText, dict[ShortText, int]]
-    paths: dict[ShortText, int] = {}
+    paths: dict[ShortText, int] = {}  # numbers of paths of maps, by id
 
     def value(self, target: str, name: str) -> int:
         """Return one counter."""

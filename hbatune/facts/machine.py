@@ -37,10 +37,7 @@ class InsufficientFactsError(HbatuneError):
 
 
 class KnownMachine:
-    """A machine as found by the latest scans, without attributes. Mutable: ``update``.
-
-    ``rest`` is the machine without its endpoints and controls.
-    """
+    """A machine as found by the latest scans, without attributes. Mutable: ``update``."""
 
     def __init__(self, machine: Machine) -> None:
         machine = assembly.without_attributes(machine)
@@ -82,10 +79,7 @@ class KnownMachine:
         return Routes((*branches, *self._branches), read)
 
     def is_ambiguous(self, endpoints: Mapping[str, Endpoint]) -> bool:
-        """Return whether one of these ids is also the id of another disk that still exists.
-
-        The suffixes that ids get in a boot are ignored.
-        """
+        """Return whether one of these ids is also another present disk's, apart from suffixes."""
         ids = {endpoint.id for endpoint in endpoints.values()}
         lasting = set(map(extract_lasting_part, ids))
         names = set()

@@ -295,19 +295,14 @@ class Endpoint(Struct, frozen=True):
 
 
 class StackedDevice(Struct, frozen=True):
-    """A device on disks, such as a map, an md array or a volume, or a pool of ZFS or btrfs.
-
-    ``label`` is the name that people use. ``disks`` are the endpoints below it, of a map its paths.
-    ``holders`` are the devices directly on it. ``attributes`` are keyed by their path. ``is_pool``
-    is whether it is a ZFS pool.
-    """
+    """A device on disks, such as a map, an md array or a volume, or a pool of ZFS or btrfs."""
 
     target: ShortText
-    label: ShortText
-    disks: tuple[ShortText, ...]
-    holders: tuple[ShortText, ...] = ()
+    label: ShortText  # the name that people use
+    disks: tuple[ShortText, ...]  # the endpoints below it, of a map its paths
+    holders: tuple[ShortText, ...] = ()  # the devices directly on it
     attributes: dict[ShortText, Attribute | Missing] = {}
-    is_pool: bool = False
+    is_pool: bool = False  # whether it is a ZFS pool
 
 
 class Module(Struct, frozen=True):
@@ -355,10 +350,7 @@ class Vector(Struct, frozen=True):
 
 
 class Control(Struct, frozen=True):
-    """A control of an adapter itself: its NVMe controller, or one of its SCSI hosts.
-
-    ``attributes`` are below the directory ``sysfs``.
-    """
+    """An adapter's NVMe controller or SCSI host, with its ``attributes`` below ``sysfs``."""
 
     target: ShortText
     id: ShortText

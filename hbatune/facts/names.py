@@ -150,10 +150,7 @@ CpuParser = Callable[[str], tuple[int, ...]]
 
 
 def parse_cpus(text: str) -> tuple[int, ...]:
-    """Return the CPUs of a list, sorted and without duplicates; none for an empty or unset list.
-
-    ValueError for any other text.
-    """
+    """Return the sorted CPUs of a list, or none if it is empty or unset. Raises ValueError."""
     stripped = text.strip()
     if stripped in ("", _UNSET):
         return ()
@@ -185,10 +182,7 @@ def parse_given_cpus(text: str, last: int) -> tuple[int, ...]:
 
 
 def parse_mask(text: str) -> tuple[int, ...]:
-    """Return the CPUs of a mask, hexadecimal in groups of 32 bits: ``1,0000000f``.
-
-    lib/bitmap.c: bitmap_parse. ValueError for any other text.
-    """
+    """Return the CPUs of a mask: ``1,0000000f`` (lib/bitmap.c: bitmap_parse). Raises ValueError."""
     mask = 0
     for group in text.strip().split(","):
         if not 0 < len(group) <= 8 or not set(group.lower()) <= set("0123456789abcdef"):

@@ -143,10 +143,7 @@ def read_module_options(modules: Collection[str]) -> tuple[health.ModuleOptionLi
 
 
 def _read_files(folders: Iterable[str], suffix: str) -> Iterator[tuple[str, str]]:
-    """Yield the path and text of each file of a configuration, except hbatune's own, by name.
-
-    If several folders have a file of one name, the first file counts.
-    """
+    """Yield path and text of each file except hbatune's own: of one name, the first folder's."""
     files: dict[str, str] = {}
     for folder in folders:
         for name in list_names(folder):

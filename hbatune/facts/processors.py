@@ -64,10 +64,7 @@ def read_command_line() -> str:
 
 
 def _find_given_cpus(pattern: str, possible: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Return the CPUs in the last option that matches, none if they make no sense.
-
-    Return None without such an option.
-    """
+    """Return the CPUs of the last matching option, or None. If they make no sense, return none."""
     for option in reversed(_list_kernel_options()):
         if parts := re.fullmatch(pattern, option):
             parse = partial(names.parse_given_cpus, last=max(possible, default=0))

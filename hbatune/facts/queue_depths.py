@@ -25,10 +25,7 @@ _CLASSES = {"endpoint": "block", "controller": "nvme", "host": "scsi_host"}
 
 
 def find_inodes(kind: TargetKind, target: str, paths: Iterable[str]) -> list[int]:
-    """Return the inode numbers of a target's files, without missing files. It reads no file.
-
-    The kernel never uses a number again (fs/kernfs/dir.c: __kernfs_new_node).
-    """
+    """Return the inode numbers of a target's files: unique (kernfs/dir.c: __kernfs_new_node)."""
     inodes = []
     for path in paths if kind in _CLASSES else ():
         with suppress(OSError):

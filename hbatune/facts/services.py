@@ -161,22 +161,16 @@ _POLICY_OPTIONS = ("--policyscript", "-l")
 
 
 class Irqbalance(Struct, frozen=True):
-    """The running irqbalance, which moves interrupts every ten seconds.
-
-    ``policy`` is the script, or the directory of scripts, that its arguments name. ``settings`` in
-    its environment are None if this user may not read them.
-    """
+    """The running irqbalance, which moves interrupts every ten seconds."""
 
     pid: int
-    policy: str | None
-    settings: dict[str, str] | None = None
+    policy: str | None  # the script, or the directory of scripts, that its arguments name
+    settings: dict[str, str] | None = None  # of its environment, if this user may read that
 
     @property
     def scripts(self) -> tuple[Path, ...]:
-        """The scripts that it runs, without links; none if its policy cannot be resolved.
-
-        A relative path is not resolved, because it begins at irqbalance's working directory.
-        """
+        """The scripts that it runs, without links; none if its policy cannot be resolved."""
+        # A relative path begins at irqbalance's working directory.
         if self.policy is None or not os.path.isabs(self.policy):
             return ()
         try:

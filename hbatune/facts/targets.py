@@ -88,16 +88,12 @@ class UnknownTargetError(UsageError):
 
 
 class ChosenTargets(Struct, frozen=True):
-    """The meaning of names on a machine; without a name, everything, and ``ids`` are None.
-
-    ``adapters`` are the named adapters and the adapters of named targets. ``vectors`` are all
-    interrupts of these adapters.
-    """
+    """The meaning of names on a machine; without a name, everything, and ``ids`` are None."""
 
     ids: frozenset[str] | None
     endpoints: tuple[Endpoint, ...]
-    adapters: tuple[Adapter, ...]
-    vectors: tuple[Vector, ...]
+    adapters: tuple[Adapter, ...]  # named ones, and those of named targets
+    vectors: tuple[Vector, ...]  # all interrupts of these adapters
 
 
 def choose_targets(machine: Machine, names: Iterable[str]) -> ChosenTargets:

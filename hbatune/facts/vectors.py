@@ -69,10 +69,7 @@ def read_vectors(
 
 
 def has_read_only_modes() -> bool:
-    """Return whether the file modes of this kernel show which interrupts are managed.
-
-    They do if any file has no write permission: the timer's file is then read-only too.
-    """
+    """Return whether file modes show managed interrupts: the timer's is then read-only, too."""
     with suppress(OSError):
         for entry in os.scandir(_IRQS):
             with suppress(OSError):

@@ -244,10 +244,7 @@ def _match_numbers(attributes: formats.Attributes, pattern: str) -> dict[str, in
 
 
 def _match_files(attributes: formats.Attributes, pattern: str) -> dict[str, str]:
-    """Return the texts of the files that match ``FOLDER/*/LEAF``, by the text that ``*`` matches.
-
-    For holders and slaves, the key is a kernel name.
-    """
+    """Return the texts of the files that match ``FOLDER/*/LEAF``, by the text of ``*``."""
     folder, _, leaf = pattern.partition("*")
     texts = {}
     for path, attribute in attributes.items():
@@ -428,15 +425,13 @@ def make_device(endpoint: Endpoint, scheduler: Value | None) -> Device:
 def resolve_value(
     setting: formats.Setting, wanted: Value, current: Value, device: Device
 ) -> LegalValue | FixedSetting:
-    """Return the legal value for ``wanted`` on a device, with its planned scheduler.
-
-    A file without its write bit has no store function in this driver: no value is legal.
-    """
+    """Return the legal value for ``wanted`` on a device, with its planned scheduler."""
     if setting.at_load:
         if wanted == current:
             return LegalValue(wanted)
         return FixedSetting(LimitReason(Limit.AT_LOAD, (setting.name, wanted)))
     attribute = device.attributes.get(setting.find_path(device.attributes))
+    # A file without its write bit has no store function in this driver.
     if not isinstance(attribute, Attribute) or attribute.writable:
         return setting.limit(wanted, current, device)
     if setting.on is model.TargetKind.CONTROLLER:

@@ -1,7 +1,4 @@
-"""The types of settings: formats of values, limits of devices and their reasons.
-
-This module has only types. The settings are in ``table``, the limits of devices in ``limits``.
-"""
+"""The types of settings: formats of values, limits of devices and their reasons."""
 
 from collections.abc import Callable, Collection, Mapping
 from enum import StrEnum
@@ -31,29 +28,21 @@ class LegalValue(Struct, frozen=True):
 
 
 class FixedSetting(Struct, frozen=True):
-    """The reason why a setting cannot be set on this device, from hbatune or its family.
-
-    ``unread`` is whether the only reason is that its limit could not be read.
-    """
+    """The reason why a setting cannot be set on this device, from hbatune or its family."""
 
     limit: LimitReason | str
-    unread: bool = False
+    unread: bool = False  # whether the only reason is that its limit could not be read
 
 
 class VectorCpus(Struct, frozen=True):
-    """The CPUs for the vectors of all adapters, which do not share a CPU needlessly.
+    """The CPUs for the vectors of all adapters, which do not share a CPU needlessly."""
 
-    ``placed`` is the CPU of each vector, and ``narrowed`` a mask that an administrator narrowed, by
-    the vector's id. ``excluded`` are online CPUs that interrupts may not use, with the ``reasons``.
-    ``local`` are the CPUs near each adapter.
-    """
-
-    placed: Mapping[str, int]
-    narrowed: Mapping[str, Collection[int]]
+    placed: Mapping[str, int]  # the CPU of each vector, by id
+    narrowed: Mapping[str, Collection[int]]  # masks that an administrator narrowed, by vector's id
     online: Collection[int]
-    excluded: Collection[int]
-    reasons: tuple[LimitReason, ...]
-    local: Mapping[str, tuple[int, ...]]
+    excluded: Collection[int]  # online CPUs that interrupts may not use
+    reasons: tuple[LimitReason, ...]  # why these are excluded
+    local: Mapping[str, tuple[int, ...]]  # the CPUs near each adapter
 
 
 class Device(Struct, frozen=True):

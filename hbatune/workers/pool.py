@@ -160,11 +160,9 @@ class Pool(Generic[T, R]):
             worker.do(self._work, task)
 
     def prepare(self, tasks: int) -> None:
-        """Fork the workers for this number of further tasks, until a reply arrives.
-
-        A worker that waits to be read costs more than a missing one if CPUs are scarce.
-        """
+        """Fork the workers for this number of further tasks, until a reply arrives."""
         for idle in range(1, min(tasks, self.free) + 1):
+            # A worker that waits to be read costs more than a missing one if CPUs are scarce.
             if self._poll.poll(0):
                 return
             self._worker_pool.prepare(idle)

@@ -108,10 +108,8 @@ class WorkerPool:
         del self._idle[count:]
 
     def prepare(self, count: int) -> None:
-        """Fork workers until ``count`` are idle or a fork fails.
-
-        Best done together: after each fork this process copies every page that it writes to.
-        """
+        """Fork workers until ``count`` are idle or a fork fails."""
+        # Together, since after each fork this process copies every page that it writes to.
         with contextlib.suppress(OSError):
             for _ in range(count - len(self._idle)):
                 self._idle.append(self._fork())
