@@ -187,7 +187,7 @@ class Pool(Generic[T, R]):
                 events += self._receive(self._busy[descriptor])
             current_time = time.monotonic()
             for busy in [busy for busy in self._busy.values() if busy.due <= current_time]:
-                self._release(busy.worker)
+                self._release(busy.worker, has_ended=False)
                 events.append(Stuck(busy.task, busy.worker.process))
                 self._worker_pool.abandon(busy.worker)
             self._begin_waiting()
@@ -213,8 +213,6 @@ class Pool(Generic[T, R]):
         chunk = os.read(worker.replies, 1 << 16)
         if not chunk:
             self._release(worker)
-            if self._tracker is not None:
-                self._tracker.ended(worker.process)
             os.close(worker.tasks)
             os.close(worker.replies)
             if busy.fault is not None:
@@ -231,14 +229,14 @@ class Pool(Generic[T, R]):
                 events.append(Replied(task, reply))
             elif reply is None:
                 self._release(worker)
-                if self._tracker is not None:
-                    self._tracker.ended(worker.process)
                 self._worker_pool.give_back(worker)
                 events.append(Finished(task))
             else:
                 busy.fault = reply  # the end of its pipe follows
         return events
 
-    def _release(self, worker: Worker) -> None:
+    def _release(self, worker: Worker, *, has_ended: bool = True) -> None:
         del self._busy[worker.replies]
         self._poll.unregister(worker.replies)
+        if has_ended and self._tracker is not None:
+            self._tracker.ended(worker.process)
