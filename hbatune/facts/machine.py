@@ -17,7 +17,6 @@ from hbatune.facts import assembly, routes
 from hbatune.facts import devices as block
 from hbatune.facts.adapters import group_branches
 from hbatune.facts.assembly import ReadRequest
-from hbatune.facts.attributes import Attributes
 from hbatune.facts.devices import Devices, find_devices, find_disk_directory, list_stacks
 from hbatune.facts.ids import extract_lasting_part
 from hbatune.facts.model import Endpoint, Machine, TargetKind
@@ -45,7 +44,7 @@ class KnownMachine:
         self._controls = machine.controls
         self._endpoints = {endpoint.target: endpoint for endpoint in machine.endpoints}
         self.adapters = {adapter.target: adapter for adapter in machine.adapters}
-        self._branches = tuple(_iterate_branches(machine))
+        self.branches = tuple(_iterate_branches(machine))
 
     @property
     def machine(self) -> Machine:
@@ -72,11 +71,6 @@ class KnownMachine:
     def of_controller(self, name: str) -> tuple[Endpoint, ...]:
         """Return the disks of the NVMe controller with this kernel name."""
         return tuple(e for e in self._endpoints.values() if e.controller == name)
-
-    def ways(self, branches: Collection[Branch], read: Mapping[str, Attributes]) -> Routes:
-        """Return the routes to disks on these branches, using the attributes in ``read``."""
-        # The first disk of a host identifies it better than the host itself.
-        return Routes((*branches, *self._branches), read)
 
     def is_ambiguous(self, endpoints: Mapping[str, Endpoint]) -> bool:
         """Return whether one of these ids is also another present disk's, apart from suffixes."""
@@ -233,9 +227,10 @@ def _gather_known(cached: KnownMachine, names: Iterable[str], request: ReadReque
     for branch in devices.branches:
         if branch.adapter:
             servers[branch.adapter] = cached.adapters[branch.adapter]
-    endpoints = assembly.build_endpoints(
-        devices, survey, servers, request.requested, cached.ways(devices.branches, survey)
-    )
+    # The first disk of a host identifies it better than the host itself.
+    disk_routes = Routes((*devices.branches, *cached.branches), survey)
+    requested = request.requested
+    endpoints = assembly.build_endpoints(devices, survey, servers, requested, disk_routes)
     if cached.is_ambiguous(endpoints):
         raise InsufficientFactsError("the id of a disk is not unique")
     families = {adapter.family for adapter in servers.values()}
