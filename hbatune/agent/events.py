@@ -60,7 +60,8 @@ def interpret_event(
             return DeviceEvent(name, None if of_a_path else Cause.LOADED)
         case "nvme", "change" if properties.get("NVME_EVENT") == "connected":
             return DeviceEvent(name, Cause.CONNECTED)
-        case "pci", "bind" if _serves_storage(properties.get("PCI_CLASS", "")):
+        # drivers/pci/pci-driver.c: pci_uevent omits leading zeros of the six digits.
+        case "pci", "bind" if properties.get("PCI_CLASS", "").zfill(6).startswith(_STORAGE_CLASSES):
             return DeviceEvent(name, Cause.BOUND)
         case "scsi", "change" if properties.get("SDEV_UA") == _WAS_RESET:
             return DeviceEvent(f"host{name.partition(':')[0]}", Cause.RESET)
@@ -128,8 +129,3 @@ def _is_disk(properties: Mapping[str, str]) -> bool:
 def _is_activated_map(properties: Mapping[str, str]) -> bool:
     is_activated = properties.get("DM_ACTIVATION") == "1"
     return is_activated and properties.get("DM_UUID", "").startswith(routes.MULTIPATH_UUID)
-
-
-def _serves_storage(pci_class: str) -> bool:
-    # drivers/pci/pci-driver.c: pci_uevent omits leading zeros of the six digits.
-    return pci_class.zfill(6).startswith(_STORAGE_CLASSES)
