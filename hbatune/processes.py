@@ -1,6 +1,7 @@
 """Information about processes in /proc, with as few imports as `hbatune status` requires."""
 
 import os
+import time
 from pathlib import Path
 
 
@@ -14,6 +15,13 @@ def find_parent(pid: int) -> int:
     """Return the parent of a process, or 0 if there is no such process."""
     fields = _read_fields(pid)
     return int(fields[1]) if fields else 0
+
+
+def read_age(pid: int) -> float:
+    """Return the seconds since a process began, or -1 if there is no such process."""
+    state = read_process_state(pid)
+    uptime = time.clock_gettime(time.CLOCK_BOOTTIME)
+    return uptime - state[0] / os.sysconf("SC_CLK_TCK") if state else -1.0
 
 
 def _read_fields(pid: int) -> list[bytes]:
@@ -43,9 +51,7 @@ def is_alive(pid: int, start_time: int) -> bool:
 
 def describe_process(pid: int) -> str:
     """Return a process's command and local start time as text, or an empty text if unknown."""
-    import time  # not for `hbatune status`
-
-    if (times := read_process_state(pid)) is None:
+    if (age := read_age(pid)) < 0:
         return ""
     try:
         with open(f"/proc/{pid}/cmdline", "rb", buffering=0) as file:
@@ -56,9 +62,7 @@ def describe_process(pid: int) -> str:
     first = 1 if "python" in words[0] and len(words) > 1 else 0
     command = " ".join([words[first].rpartition("/")[2], *words[first + 1 :]]).strip()
     printable = "".join(filter(str.isprintable, command))[:60]
-    ticks = os.sysconf("SC_CLK_TCK")
-    uptime = time.clock_gettime(time.CLOCK_BOOTTIME)
-    since = time.localtime(time.time() - uptime + times[0] / ticks)
+    since = time.localtime(time.time() - age)
     return f"`{printable}`, started {time.strftime('%Y-%m-%d %H:%M:%S', since)}"
 
 

@@ -1,11 +1,12 @@
-"""Trace the block layer in a private instance of tracefs, and pair its events.
+"""Trace the block layer or writes to sysfs in a private instance of tracefs; pair block events.
 
-No other user of tracefs sees an instance or its events. The kernel records nothing more once a
-buffer is full, so a busy host has a shorter trace, not a more expensive one.
+No other user of tracefs sees an instance or its events. The kernel records no more block events
+once a buffer is full, so a busy host has a shorter trace, not a more expensive one.
 """
 
 import os
 import re
+import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
@@ -39,6 +40,9 @@ _EVENT = re.compile(
     r" (\d+)\.(\d{6}): (block_\w+): (\d+,\d+) ([A-Z]+) (?:\d+ )?(?:\(.*?\) )?(\d+) [+/] (\d+)"
     r"(?: <- \((\d+,\d+)\) (\d+))?"
 )
+_WRITE = re.compile(  # a process's name may contain line breaks
+    r'(?s)-(\d+) +\[\d+\] \S+ +([\d.]+): write: \S+ a=(\d+) b=(\d+) name="(.*?)" comm="(.{,15}?)"\n'
+)
 
 Position = tuple[str, int]
 """A device, ``8,0``, and a sector."""
@@ -57,6 +61,16 @@ class BlockEvent(Struct, frozen=True, gc=False):
     operation: str
     sectors: int
     source: Position | None
+
+
+class SettingWrite(Struct, frozen=True, order=True, gc=False):
+    """A write of a thread to an attribute in sysfs, in seconds of the monotonic clock."""
+
+    time: float
+    pid: int
+    inode: int
+    attribute: str
+    comm: str = ""
 
 
 class TracedRequest(Struct, gc=False):
@@ -91,11 +105,14 @@ class BlockTrace:
     With a ``device``, ``8:0``, only the events of this disk and its partitions are recorded.
     """
 
+    # Of each CPU. All of them get at most 8 MiB up to 256 CPUs.
+    _group, _overwrite, _kib = "block", "0", min(512, max(32, 8192 // (os.cpu_count() or 1)))
+
     def __init__(self, name: str, events: Collection[str], device: str | None = None) -> None:
         self._folder = Path(sampler.TRACEFS, "instances", name)
         self._open: BufferedReader | None = None
         self._events = events
-        self._filter = ""
+        self._filter = "0"  # no filter
         if device is not None:
             major, minor = map(int, device.split(":"))
             self._filter = f"dev == {major << 20 | minor}"  # include/linux/kdev_t.h: MKDEV
@@ -108,16 +125,13 @@ class BlockTrace:
             # The kernel removes no instance with an open file (kernel/trace/trace.c:
             # __remove_instance), so another process removes only leftovers.
             self._open = (self._folder / "tracing_on").open("rb")
-            # Of each CPU. All of them get at most 8 MiB up to 256 CPUs.
-            kib = min(512, max(32, 8192 // (os.cpu_count() or 1)))
-            self._write("buffer_size_kb", str(kib))
+            self._write("buffer_size_kb", str(self._kib))
             self._write("trace_clock", "mono")  # the default clock differs between CPUs
-            self._write("options/overwrite", "0")
+            self._write("options/overwrite", self._overwrite)
         self._write("trace", "")  # empties the buffers
         for event in self._events:
-            if self._filter:
-                self._write(f"events/block/{event}/filter", self._filter)
-            self._write(f"events/block/{event}/enable", "1")
+            self._write(f"events/{self._group}/{event}/filter", self._filter)
+            self._write(f"events/{self._group}/{event}/enable", "1")
         self._write("tracing_on", "1")
 
     def stop(self) -> Iterator[BlockEvent]:
@@ -142,10 +156,10 @@ class BlockTrace:
         return self._sum_counter("read events")
 
     def _sum_counter(self, name: str) -> int:
-        total = 0
-        for stats in self._folder.glob("per_cpu/cpu*/stats"):
-            total += int(stats.read_text().partition(f"{name}: ")[2].split()[0])
-        return total
+        return sum(int(stats.partition(f"{name}: ")[2].split()[0]) for stats in self._read_stats())
+
+    def _read_stats(self) -> Iterator[str]:
+        return map(Path.read_text, self._folder.glob("per_cpu/cpu*/stats"))
 
     def remove(self) -> None:
         """Remove the instance, also one that a killed process has left."""
@@ -154,8 +168,52 @@ class BlockTrace:
             self._open = None
         remove_leftovers(self._folder.name)
 
-    def _write(self, name: str, value: str) -> None:
-        (self._folder / name).write_text(value)
+    def _write(self, name: str, value: str, mode: str = "wb") -> None:
+        with open(self._folder / name, mode, buffering=0) as file:
+            file.write(value.encode())
+
+
+class WriteTrace(BlockTrace):
+    """The latest writes to sysfs, also of other network namespaces. They wake up no process."""
+
+    _group, _overwrite, _kib = "hbatune", "1", min(64, max(8, 1024 // (os.cpu_count() or 1)))
+
+    def start(self) -> None:
+        """Record from now on. Raises OSError if the kernel forbids it."""
+        self.remove()
+        # struct kernfs_node has ``name`` there, then ``id`` and ``priv`` in either order.
+        fields = "a=+96(+0($arg1)):u64 b=+104(+0($arg1)):u64 name=+0(+16(+0($arg1))):string"
+        self._change_kprobes(f"p:hbatune/write sysfs_kf_write {fields} comm=$comm")
+        super().start()
+
+    def read_writes(self, since: float) -> tuple[list[SettingWrite], bool]:
+        """Return the writes after this time, and whether none is missing. Raises OSError."""
+        begin, writes, gap = time.monotonic(), [], 0.0
+        with open(sampler.TEST_FILE, "wb", buffering=0) as file:
+            file.write(b"")  # calls no driver (fs/sysfs/file.c: sysfs_kf_write)
+            test = os.getpid(), os.fstat(file.fileno()).st_ino, Path(file.name).name
+        lines = (self._folder / "trace").read_text(errors="replace")
+        for pid, seconds, a, b, *names in _WRITE.findall(lines):
+            # ``priv`` is a pointer, and larger.
+            writes.append(SettingWrite(float(seconds), int(pid), min(int(a), int(b)), *names))
+        # Another namespace has other pids or times, and an unusual kernel other structures.
+        tests = (w.time for w in writes if (w.pid, w.inode, w.attribute) == test)
+        if not any(-1e-6 <= at - begin <= 1 for at in tests):
+            raise OSError("writes to sysfs are not recorded")
+        for stats in self._read_stats():
+            if "\noverrun: 0\n" not in stats:  # the oldest ones are lost
+                gap = max(gap, float(stats.partition("oldest event ts: ")[2].split()[0]))
+        return [write for write in writes if write.time > max(since, gap)], gap < since
+
+    def remove(self) -> None:
+        """Remove the instance and the kprobe, also those that a killed process has left."""
+        super().remove()
+        with suppress(OSError):  # there is none
+            self._change_kprobes("-:hbatune/write")
+
+    def _change_kprobes(self, command: str) -> None:
+        # Truncation would remove all kprobes (kernel/trace/trace_kprobe.c: probes_open).
+        self._write(f"{sampler.TRACEFS}/kprobe_events", command, "r+b")
 
 
 def remove_leftovers(pattern: str) -> None:
@@ -178,15 +236,18 @@ def parse_events(lines: Iterable[bytes]) -> Iterator[BlockEvent]:
 
 
 class _Usage:
-    """The number of requests, or of commands in the driver, during a trace. Mutable."""
+    """The number of requests, or of commands in the driver, during a trace, if ``needed``."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, needed: bool) -> None:
+        self._needed = needed
         self._begun: set[Position] = set()
         self._older = 0
         self._times, self._counts = [0], [0]
 
     def count(self, position: Position, time_us: int, change: int) -> None:
         """Add a request (1), or remove one (-1), which is older than the trace if never added."""
+        if not self._needed:
+            return
         if change > 0:
             self._begun.add(position)
         elif position not in self._begun:
@@ -202,25 +263,18 @@ class _Usage:
         return self._older + max(self._counts[first:last])
 
 
-class _Uncounted(_Usage):
-    """A usage that is not needed. It takes no memory."""
-
-    def count(self, position: Position, time_us: int, change: int) -> None:
-        """Count nothing."""
-
-
 def pair_requests(events: Iterable[BlockEvent]) -> Iterator[TracedRequest]:
     """Yield the requests of I/Os that began and completed in a trace, when they complete.
 
     Flushes and discards are excluded, a merged I/O counts with its request, and each part of a
     split I/O has the start of the complete I/O.
     """
-    return _pair_requests(events, _Uncounted(), _Uncounted())
+    return _pair_requests(events, _Usage(needed=False), _Usage(needed=False))
 
 
 def trace_requests(events: Iterable[BlockEvent]) -> list[TracedRequest]:
     """Return the requests like ``pair_requests``, with ``allocated`` and ``issued``."""
-    requests, commands = _Usage(), _Usage()
+    requests, commands = _Usage(needed=True), _Usage(needed=True)
     completed = list(_pair_requests(events, requests, commands))
     for io in completed:
         if io.got and io.sent:

@@ -3,12 +3,12 @@
 One mark covers the file system of /sys and costs nothing per LUN. Marks on the six tuned files of
 4,096 LUNs would keep 14 MiB of the kernel's memory, and each new disk would need its own. The
 single mark also wakes the daemon when a process writes to another file of sysfs, which is rare on a
-server at rest. Marks on inodes that also report each opening named no more short-lived writers (7
-and 51 of 100, this mark 26 and 73), and each reader would wake the daemon.
+server at rest.
 
 The kernel reports successful writes, but no ioctl(2) and no write to the sysfs of another network
-namespace. While a process may write to such a sysfs, no change counts as the kernel's. A pid could
-be another process by now, so a pidfd proves that the process is the writer.
+namespace. A kprobe records the latter. Without it, no change counts as the kernel's while a process
+may write to such a sysfs. A pid could be another process by now, so a pidfd or the process's age
+proves that it is the writer.
 """
 
 import ctypes
@@ -25,13 +25,14 @@ from functools import cache
 from msgspec.structs import replace
 
 from hbatune.act import lock
+from hbatune.act.block_trace import SettingWrite, WriteTrace
 from hbatune.act.paths import Paths
 from hbatune.agent import orders
 from hbatune.agent.child import ChildError, await_answer, start_server
 from hbatune.agent.orders import ChangeOrigin, Handled, PassReport, SettingChange, Writer
 from hbatune.facts.ids import escape_text
 from hbatune.facts.queue_depths import SYSFS, find_inodes
-from hbatune.processes import find_parent
+from hbatune.processes import find_parent, read_age
 from hbatune.settings import table
 
 MAX_RECORDS = 4096
@@ -53,6 +54,8 @@ _CGROUP = re.compile(r"^\d+:(?:name=systemd)?:(.*)$", re.MULTILINE)
 _UNIT = re.compile(r"/(?:[^/]+\.slice/)*([^/]+\.(?:service|scope|socket|mount|swap))(?:/|$)")
 """The unit of the system: the first one below slices. A container's or a user's units are in it."""
 _PROCESSES = "/proc"
+_SYSFS_MOUNT = re.compile(r"^\d+ \d+ (\S+) \S+ \S+ rw\b.* - sysfs ", re.MULTILINE)
+"""The number of a sysfs that its mount allows to write to (proc_pid_mountinfo(5))."""
 _BY_IOCTL = "read_ahead_kb"
 """BLKRASET (``blockdev --setra``) sets it without a write to its file."""
 _NAMES = {os.path.basename(path) for setting in table.SETTINGS.values() for path in setting.paths}
@@ -61,6 +64,7 @@ _KERNEL, _UNKNOWN = Writer(orders.WriterKind.KERNEL), Writer(orders.WriterKind.U
 
 WriteRecord = tuple[float, Writer]
 """The time on the daemon's clock, and the writer. Many files share a record."""
+_Identified = dict[tuple[int, str], WriteRecord | None]
 
 
 def parse_events(data: bytes) -> Iterator[tuple[int, int, int, int]]:
@@ -86,8 +90,11 @@ class WriterWatch:
         self._has_failed = False
         self._last: dict[int, WriteRecord] = {}
         self._replaced: dict[int, WriteRecord] = {}  # by a write of the daemon's pass
-        self._own: dict[int, WriteRecord | None] = {}  # hbatune's processes since the last report
+        self._own: dict[int, WriteRecord | None] = {}  # hbatune's processes
         self._gap = self._scanned = 0.0
+        self._trace = WriteTrace("hbatune-writes", ("write",))
+        self._traced: dict[int, SettingWrite] = {}
+        self._is_traced = False  # completely, since the last full pass began
 
     def fileno(self) -> int | None:
         """Return the descriptor to wait for, or None if writes are not watched."""
@@ -97,7 +104,7 @@ class WriterWatch:
         """Watch writes from now on. Return the reason if that fails for the first time."""
         if self._descriptor >= 0 or self._has_failed:
             return None
-        self._gap, root = time.monotonic(), self._root.encode()
+        self._gap, self._scanned, root = time.monotonic(), 0.0, self._root.encode()
         try:
             # The mark would report all writes to a larger file system.
             if not os.path.ismount(root):
@@ -109,6 +116,8 @@ class WriterWatch:
             self.stop()
             self._has_failed = True
             return error.strerror
+        with suppress(OSError):  # without it, writers of other namespaces are unknown
+            self._trace.start()
         return None
 
     def stop(self) -> None:
@@ -116,12 +125,13 @@ class WriterWatch:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+        self._trace.remove()
         for records in (self._last, self._replaced, self._open, self._own):
             records.clear()
 
     def take(self) -> None:
         """Record the writers of waiting events, if writes are watched."""
-        records: dict[tuple[int, str], WriteRecord | None] = {}
+        records: _Identified = {}
         for _ in range(_MAX_READS):
             try:
                 data = os.read(self._descriptor, _BUFFER_BYTES)
@@ -151,30 +161,42 @@ class WriterWatch:
         if self._descriptor < 0 or report.subjects is None:
             return report
         self.take()
-        for inode, (_, last_writer) in list(self._last.items()):
-            # A worker of the pass had ended before its event was read.
-            if last_writer.kind is orders.WriterKind.ENDED and last_writer.pid in report.workers:
-                del self._last[inode]
+        self._own.update(dict.fromkeys(report.workers))
+        if report.changes:
+            self._read_trace(started)
+        # A worker of the pass may have ended before its event was read.
+        self._last = {i: r for i, r in self._last.items() if r[1].comm or r[1].pid not in self._own}
         find_rules, has_other_sysfs = cache(_find_udev_rules), cache(_has_other_sysfs)
         changes = []
         for change in report.changes:
             writer = self._find_writer(change)
-            if writer == _KERNEL and has_other_sysfs(os.stat(self._root).st_dev):
-                writer = _UNKNOWN
+            if writer == _KERNEL and not self._is_traced:
+                writer = _UNKNOWN if has_other_sysfs(os.stat(self._root).st_dev) else _KERNEL
             if writer is not None and writer.unit == "systemd-udevd.service" and not writer.rules:
                 writer = replace(writer, rules=find_rules(writer.attribute))
             changes.append(replace(change, writer=writer))
-        self._own.clear()
+        self._own = {pid: record for pid, record in self._own.items() if record is None}
         if report.whole:
             self._open.clear()
             self._replaced.clear()
             self._last = {i: record for i, record in self._last.items() if record[0] >= started}
-            self._scanned = started
+            self._scanned, self._own = started, dict.fromkeys(report.workers)
         for change in changes:
             self._open.pop(change.key, None)
             if change.writer is not None and change.handled is not Handled.WRITTEN:
                 self._open[change.key] = change
         return replace(report, changes=tuple(changes))
+
+    def _read_trace(self, started: float) -> None:
+        """Store the last write to each file, without this pass's own and later ones."""
+        self._traced, self._is_traced = {}, False
+        with suppress(OSError):  # the writes are unknown
+            writes, self._is_traced = self._trace.read_writes(self._scanned)
+            for write in reversed(writes):
+                if write.time >= started and self._own.get(write.pid, write) is None:
+                    self._traced.pop(write.inode, None)
+                else:
+                    self._traced.setdefault(write.inode, write)
 
     def _find_writer(self, change: SettingChange) -> Writer | None:
         """Return the writer of a wrong value, or None if its cause is not a write."""
@@ -183,26 +205,34 @@ class WriterWatch:
         was_written = change.handled is Handled.WRITTEN
         # The pass has written to the file, too, and that write has moved the record.
         records = self._replaced if was_written else self._last
-        if writes := [records[inode] for inode in inodes if inode in records]:
-            return max(writes, key=lambda record: record[0])[1]
+        writes = (records[inode] for inode in inodes if inode in records)
+        record = max(writes, key=lambda record: record[0], default=None)
+        write = max((self._traced[i] for i in inodes if i in self._traced), default=None)
+        if write and record and record[1].uid is not None and record[1].pid == write.pid:
+            write = None  # already identified
+        if write and (not record or record[1].uid is None or record[0] < write.time):
+            record = self._identify(write)
+            if record and len(records) < MAX_RECORDS:
+                records[write.inode] = record
+        if record:
+            return record[1]
         previous = self._open.get(change.key)
         if not inodes or (previous and previous.before == change.before):
             return previous.writer if inodes and previous else None
         is_proven = change.setting != _BY_IOCTL or change.origin is ChangeOrigin.RESET
-        is_complete = self._scanned > self._gap and is_proven
+        is_complete = self._scanned > self._gap
         is_complete &= not was_written or self._last.keys().isdisjoint(inodes)
-        return _KERNEL if is_complete else _UNKNOWN
+        return _KERNEL if (is_complete or self._is_traced) and is_proven else _UNKNOWN
 
-    def _record(
-        self, file: int, pid: int, pidfd: int, records: dict[tuple[int, str], WriteRecord | None]
-    ) -> None:
+    def _record(self, file: int, pid: int, pidfd: int, records: _Identified) -> None:
         path = os.readlink(f"/proc/self/fd/{file}")
-        name = os.path.basename(path)
+        name, inode = os.path.basename(path), os.fstat(file).st_ino
         if name not in _NAMES and table.SCHEDULER_TUNABLES not in path:
             return
         if (pid, name) not in records:
-            records[pid, name] = self._identify(pid, pidfd, escape_text(name))
-        record, inode = records[pid, name], os.fstat(file).st_ino
+            write = SettingWrite(time.monotonic(), pid, inode, name)
+            records[pid, name] = self._identify(write, pidfd)
+        record = records[pid, name]
         previous = self._last.pop(inode, None)
         if record is not None:
             self._last[inode] = record
@@ -214,19 +244,24 @@ class WriterWatch:
         else:
             self._replaced.pop(inode, None)
 
-    def _identify(self, pid: int, pidfd: int, attribute: str) -> WriteRecord | None:
+    def _identify(self, write: SettingWrite, pidfd: int | None = None) -> WriteRecord | None:
         """Return the record of the process, or None for a process of this daemon."""
+        pid, age = write.pid, time.monotonic() - write.time
         if pid in self._own:  # it may have ended, or released the lock
             return self._own[pid]
         # The pid is 0 if the process is outside of this PID namespace.
         kind = orders.WriterKind.ENDED if pid else orders.WriterKind.UNKNOWN
-        record = time.monotonic(), Writer(kind, time.time(), attribute, pid)
+        writer = Writer(kind, time.time() - age, escape_text(write.attribute), pid)
+        record = write.time, replace(writer, comm=escape_text(write.comm) or None)
         try:
             uid, cgroup = _UID.search(_read(pid, "status")), _CGROUP.search(_read(pid, "cgroup"))
             comm, parent = _read(pid, "comm").removesuffix("\n"), find_parent(pid)
             ancestors = {pid, parent, find_parent(parent)}  # a run writes through its workers
-            with suppress(PermissionError):  # it has another uid
-                signal.pidfd_send_signal(pidfd, 0)  # raises if it has lost its pid
+            if pidfd is not None:
+                with suppress(PermissionError):  # it has another uid
+                    signal.pidfd_send_signal(pidfd, 0)  # raises if it has lost its pid
+            elif read_age(pid) < age:
+                raise ProcessLookupError  # a later process has its pid
         except OSError:
             uid = cgroup = None
         if not (uid and cgroup):
@@ -239,7 +274,7 @@ class WriterWatch:
             uid=int(uid[1]),
             unit=escape_text(unit[1]) if unit else None,
             cgroup=escape_text(cgroup[1]),
-            comm=escape_text(comm),
+            comm=record[1].comm or escape_text(comm),
         )
         identified = None if os.getpid() in ancestors else (record[0], process)
         if is_command or identified is None:
@@ -272,12 +307,8 @@ def _has_other_sysfs(device: int) -> bool:
     own = f"{os.major(device)}:{os.minor(device)}"
     for pid in filter(str.isdecimal, os.listdir(_PROCESSES)):
         with suppress(OSError), open(f"{_PROCESSES}/{pid}/mountinfo", errors="replace") as file:
-            for line in file:  # proc_pid_mountinfo(5)
-                mount, _, file_system = line.partition(" - ")
-                number, _, _, options = mount.split(" ")[2:6]
-                is_writable = "rw" in options.split(",")
-                if file_system.startswith("sysfs ") and number != own and is_writable:
-                    return True
+            if set(_SYSFS_MOUNT.findall(file.read())) - {own}:
+                return True
     return False
 
 

@@ -79,6 +79,7 @@ _NVME_FILES |= dict(zip(health.NVME_COUNTERS, health.NVME_COUNTERS, strict=True)
 _LINK = ("current_link_speed", "current_link_width")
 _CLASSES, _RESETS = "/sys/class", "nvme/*/diag/reset_count"  # since Linux 7.2
 TRACEFS = "/sys/kernel/tracing"
+TEST_FILE = "/sys/bus/cpu/uevent"  # on each machine, for a write of no bytes
 
 
 class SampledPlaces(Struct, frozen=True):

@@ -206,8 +206,9 @@ def describe_writer(writer: orders.Writer) -> str:
     """
     time = "" if writer.time is None else format_second(writer.time)
     place, name = writer.unit or writer.cgroup, (writer.comm or "").replace('"', "'")
+    quoted = f' ("{name}")' if name else ""
     text: str = load_texts("notes.toml")["WriterKind"][writer.kind.name]
-    text = text.format(writer=writer, place=place, name=name, time=time)
+    text = text.format(writer=writer, place=place, name=name, quoted=quoted, time=time)
     return f"{text}, as in {' or '.join(writer.rules)}" if writer.rules else text
 
 

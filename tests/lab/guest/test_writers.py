@@ -13,13 +13,13 @@ import pytest
 from hbatune.agent.writers import WriterWatch
 from tests.lab.guest import appear, daemon_host
 from tests.lab.guest.command import hbatune
-from tests.lab.guest.daemon_host import reconfigured
+from tests.lab.guest.daemon_host import TRACEFS, reconfigured
 from tests.lab.guest.kit import reload_rules, wait_a_moment
-from tests.lab.guest.service import QUICK, QUIET, UNIT, Journal, systemctl
+from tests.lab.guest.service import QUICK, QUIET, UNIT, Journal, restarted, systemctl
 from tests.lab.guest.test_full_queue import DEPTH, RULE, SITE_RULES, busy, depth, full
 from tests.lab.guest.values import BLOCK, cat
 
-KERNELS = ("newest",)
+KERNELS = ("6.1", "newest")  # struct kernfs_node differs
 pytestmark = pytest.mark.usefixtures("virtual_disks_wanted")
 REPORTING = f'{QUICK}drift = "report"\n'
 _RULES = Path("/run/udev/rules.d/99-local-queue.rules")
@@ -104,13 +104,55 @@ def test_container_is_named(lun: str) -> None:
     assert writer == "/pod-0123"
 
 
-def test_other_namespace_is_not_kernels(lun: str) -> None:
-    """Its sysfs is another file system, so the daemon does not see the write."""
-    path = str(requests(lun))
+@contextmanager
+def written_elsewhere(disk: str) -> Iterator[int]:
+    """Have a process write through the sysfs of another network namespace, and stay."""
+    command = f"mount -t sysfs none /sys; echo 64 > {requests(disk)}; echo $$; read end"
+    with written("unshare", "--net", "--mount", "sh", "-c", command) as pid:
+        yield pid
+
+
+def test_other_namespace_is_named(lun: str) -> None:
+    """Its sysfs is another file system, whose writes only the kprobe sees."""
+    with reconfigured() as journal, written_elsewhere(lun):
+        writer, message = until_named(journal, lun)
+    assert f'{writer} (uid 0, "sh") set nr_requests at 20' in message
+    assert writer not in ("kernel", "unknown")
+
+
+def test_ended_container_has_kernels_name(lun: str) -> None:
+    with reconfigured(REPORTING) as journal:
+        with written_elsewhere(lun) as pid:
+            systemctl("kill", "--signal=STOP", "--kill-whom=main", UNIT)
+        systemctl("kill", "--signal=CONT", "--kill-whom=main", UNIT)
+        writer, message = until_named(journal, lun)
+    assert writer == "ended"
+    assert f'process {pid} ("sh"), which has ended, set nr_requests at 20' in message
+
+
+def test_killed_daemon_leaves_one_kprobe(lun: str) -> None:
+    """The next one removes the kprobe and the instance, and records again."""
     with reconfigured() as journal:
-        command = f"mount -t sysfs none /sys; echo 64 > {path}; echo $$; read end"
-        with written("unshare", "--net", "--mount", "sh", "-c", command):
+        systemctl("kill", "--signal=KILL", "--kill-whom=main", UNIT)
+        journal.until_said("ready: ")
+        with written_elsewhere(lun):
             writer, _ = until_named(journal, lun)
+    assert writer not in ("kernel", "unknown")
+    [kprobe] = (TRACEFS / "kprobe_events").read_text().splitlines()
+    assert kprobe.startswith("p:hbatune/write sysfs_kf_write ")
+    systemctl("stop", UNIT)
+    try:
+        assert (TRACEFS / "kprobe_events").read_text() == ""
+        assert not (TRACEFS / "instances/hbatune-writes").exists()
+    finally:
+        systemctl("start", UNIT)
+
+
+def test_without_kprobes_other_namespace_is_unknown(lun: str) -> None:
+    """As with a kernel in lockdown mode."""
+    hidden = f"InaccessiblePaths={TRACEFS}"
+    with restarted(unit=hidden), Journal() as journal, written_elsewhere(lun):
+        writer, _ = until_named(journal, lun)
     assert writer == "unknown"
 
 

@@ -1,18 +1,20 @@
 """Tests of hbatune/agent/writers.py: a real group of fanotify(7), with processes that write."""
 
 import os
+import signal
 import struct
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
+from hbatune.act.block_trace import SettingWrite, WriteTrace
 from hbatune.act.paths import Paths
 from hbatune.agent import writers
 from hbatune.agent.orders import (
@@ -34,6 +36,25 @@ REPAIRED = replace(DRIFT, handled=Handled.WRITTEN)
 KERNEL, UNKNOWN = Writer(WriterKind.KERNEL), Writer(WriterKind.UNKNOWN)
 
 
+class FakeTrace(WriteTrace):
+    """The kernel's record of writes, also through the sysfs of other namespaces."""
+
+    def __init__(self, *_: object) -> None:
+        self.writes = list[SettingWrite]()
+        self.gap = float("inf")  # the kernel forbids it
+
+    def start(self) -> None:
+        """Start nothing."""
+
+    def read_writes(self, since: float) -> tuple[list[SettingWrite], bool]:
+        if self.gap == float("inf"):
+            raise OSError
+        return [w for w in self.writes if w.time > max(since, self.gap)], self.gap < since
+
+    def remove(self) -> None:
+        """Remove nothing."""
+
+
 class Bench:
     """A watch of a file system in memory, on which the files of a disk are."""
 
@@ -43,6 +64,17 @@ class Bench:
         (folder / "queue").mkdir()
         for name in ("nr_requests", "scheduler", "read_ahead_kb", "discard_max_bytes"):
             (folder / "queue" / name).write_text("1")
+
+    def trace(self, pid: int, name: str = "nr_requests", comm: str = "tuner") -> None:
+        """Have the kernel record a write through another sysfs."""
+        inode = (self.folder / "queue" / name).stat().st_ino
+        self.traced.writes.append(SettingWrite(time.monotonic(), pid, inode, name, comm))
+
+    @property
+    def traced(self) -> FakeTrace:
+        trace = self.watch._trace
+        assert isinstance(trace, FakeTrace)
+        return trace
 
     def find_inodes(self, kind: TargetKind, target: str, paths: list[str]) -> list[int]:
         files = map(self.folder.joinpath, paths)
@@ -79,6 +111,7 @@ class Bench:
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     """A daemon that watches, after its first full pass."""
+    monkeypatch.setattr(writers, "WriteTrace", FakeTrace)
     with tempfile.TemporaryDirectory(dir=_SHARED_MEMORY) as folder, ExitStack() as processes:
         new_bench = Bench(Path(folder), processes)
         if problem := new_bench.watch.start():
@@ -143,6 +176,119 @@ def test_other_sysfs_hides_writers(
     file.write_text(f"25 30 {mount}\n")
     monkeypatch.setattr(writers, "_PROCESSES", str(bench.folder))
     assert bench.scan(DRIFT) == [writer]
+
+
+@pytest.fixture
+def traced(bench: Bench) -> Bench:
+    """Return a daemon whose kernel allows kprobes, while a container may write to sysfs."""
+    bench.traced.gap = time.monotonic()
+    mounts = bench.folder / "1/mountinfo"
+    mounts.parent.mkdir()
+    mounts.write_text("25 30 0:23 / /sys rw,relatime shared:7 - sysfs sysfs rw\n")
+    bench.scan()
+    return bench
+
+
+@contextmanager
+def container() -> Iterator[int]:
+    """Run a process that is not the daemon's; yield its pid."""
+    words = ["setsid", "--fork", "sh", "-c", "echo $$; exec sleep 60"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        pid = int(process.stdout.readline())
+        process.wait()
+        try:
+            yield pid
+        finally:
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_writer_in_other_namespace_is_identified(traced: Bench) -> None:
+    with container() as pid:
+        traced.trace(pid)
+        [writer] = traced.scan(DRIFT)
+        assert writer is not None
+        assert (writer.kind, writer.pid, writer.uid) == (WriterKind.PROCESS, pid, os.getuid())
+        assert (writer.comm, writer.attribute) == ("tuner", "nr_requests")
+        assert f"::{writer.cgroup}\n" in Path(f"/proc/{pid}/cgroup").read_text()
+    assert traced.scan(DRIFT, whole=False) == [writer], "it is known also after its end"
+
+
+def test_ended_writer_has_kernels_name(traced: Bench) -> None:
+    with subprocess.Popen(["true"]) as ended:
+        ended.wait()
+    traced.trace(ended.pid, "scheduler", comm="a\x1b\nb")
+    [writer] = traced.scan(DRIFT)
+    assert writer is not None
+    assert (writer.kind, writer.pid, writer.uid) == (WriterKind.ENDED, ended.pid, None)
+    assert (writer.comm, writer.attribute) == ("a\\x1b\\nb", "scheduler")
+
+
+def test_process_with_reused_pid_is_not_writer(traced: Bench) -> None:
+    """It is younger than the write."""
+    an_hour_ago = time.monotonic() - 3600
+    traced.traced.gap = an_hour_ago - 2
+    traced.scan(started=an_hour_ago - 1)
+    with container() as pid:
+        traced.trace(pid)
+        [write] = traced.traced.writes
+        traced.traced.writes = [replace(write, time=an_hour_ago)]
+        [writer] = traced.scan(DRIFT)
+    assert writer is not None
+    assert (writer.kind, writer.comm) == (WriterKind.ENDED, "tuner")
+
+
+def test_traced_change_without_write_is_kernels(traced: Bench) -> None:
+    """The kernel records all writes, so a container that may write has not written."""
+    traced.trace(1, "discard_max_bytes")
+    assert traced.scan(DRIFT) == [KERNEL]
+    assert traced.scan(replace(DRIFT, setting="read_ahead_kb")) == [UNKNOWN], "or an ioctl"
+
+
+def test_restarted_trace_does_not_cover_the_gap(traced: Bench) -> None:
+    traced.watch.stop()
+    traced.watch.start()
+    assert traced.scan(DRIFT, whole=False) == [UNKNOWN]
+
+
+def test_lost_trace_leaves_writer_unknown(traced: Bench) -> None:
+    traced.trace(1)
+    traced.traced.gap = time.monotonic()
+    assert traced.scan(DRIFT) == [UNKNOWN]
+    assert traced.scan(replace(DRIFT, before=64)) == [KERNEL], "after another full pass"
+
+
+def test_later_write_in_other_namespace_counts(traced: Bench) -> None:
+    traced.write()
+    traced.watch.take()
+    with container() as pid:
+        traced.trace(pid)
+        [writer] = traced.scan(DRIFT)
+    assert writer is not None
+    assert writer.pid == pid
+
+
+def test_identified_writer_stays_identified(traced: Bench) -> None:
+    """The kernel has recorded the same write by one of its threads."""
+    traced.trace(1)
+    pid = traced.write()
+    [writer] = traced.scan(DRIFT)
+    assert writer is not None
+    assert writer.pid == pid
+
+
+def test_traced_repair_is_no_writer(traced: Bench) -> None:
+    """Neither of this pass nor of an earlier one."""
+    with container() as pid:
+        started = time.monotonic()
+        traced.trace(pid)
+        traced.trace(4711)
+        report = PassReport("test", 1, (REPAIRED,), subjects=Subjects(), whole=False)
+        report = replace(report, workers=(4711,))
+        [change] = traced.watch.name_writers(report, started).changes
+        assert change.writer is not None
+        assert change.writer.pid == pid
+        assert traced.scan(REPAIRED) == [KERNEL], "it was settled by the repair"
 
 
 def test_own_sysfs_is_no_other(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

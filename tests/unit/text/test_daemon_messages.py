@@ -95,7 +95,14 @@ def test_written_value_names_origin(origin: ChangeOrigin, reason: PassReason, wo
         (replace(WRITER, unit=None, cgroup="/pod", uid=7), '/pod (uid 7, "tuned") set nr_req'),
         (replace(WRITER, comm='x" (uid 0)'), '(uid 0, "x\' (uid 0)") set'),
         (replace(WRITER, rules=("/a.rules", "/b.rules")), ", as in /a.rules or /b.rules (sas-ssd)"),
-        (replace(WRITER, kind=WriterKind.ENDED), "process 4711, which has ended, set nr_requests"),
+        (
+            replace(WRITER, kind=WriterKind.ENDED, comm=None),
+            "process 4711, which has ended, set nr_requests",
+        ),
+        (
+            replace(WRITER, kind=WriterKind.ENDED, comm='a"b'),
+            """process 4711 ("a'b"), which has ended, set nr_requests""",
+        ),
         (replace(WRITER, kind=WriterKind.HBATUNE), "a command of hbatune set nr_requests at"),
         (
             Writer(WriterKind.KERNEL),
