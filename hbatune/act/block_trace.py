@@ -202,7 +202,7 @@ class WriteTrace(BlockTrace):
             raise OSError("writes to sysfs are not recorded")
         for stats in self._read_stats():
             if "\noverrun: 0\n" not in stats:  # the oldest ones are lost
-                gap = max(gap, float(stats.partition("oldest event ts: ")[2].split()[0]))
+                gap = max(gap, float(stats.partition("event ts: ")[2].split()[0]))
         return [write for write in writes if write.time > max(since, gap)], gap < since
 
     def remove(self) -> None:

@@ -10,14 +10,17 @@ from bisect import bisect_left
 from operator import add
 from pathlib import Path
 from random import Random
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, json
 from msgspec.structs import replace
 
 from hbatune import loader
-from hbatune.act.block_trace import TracedRequest
 from hbatune.errors import UsageError
 from hbatune.loader import Count, Moment, Seconds, ShortText
+
+if TYPE_CHECKING:
+    from hbatune.act.block_trace import TracedRequest
 
 SCHEMA = "hbatune.trace/1"
 MAX_BYTES = 64 << 20
@@ -92,7 +95,7 @@ class TraceBuilder:
         """Whether no further I/O fits into a file."""
         return len(self._columns[0]) >= MAX_IOS
 
-    def add(self, request: TracedRequest, begin_us: int) -> None:
+    def add(self, request: "TracedRequest", begin_us: int) -> None:
         """Add a read or write that began at ``begin_us`` or later; others are ignored."""
         direction = request.operation.lstrip("F")[:1]  # F is a flush before the write
         if direction in ("R", "W"):
