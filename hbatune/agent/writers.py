@@ -54,8 +54,8 @@ _CGROUP = re.compile(r"^\d+:(?:name=systemd)?:(.*)$", re.MULTILINE)
 _UNIT = re.compile(r"/(?:[^/]+\.slice/)*([^/]+\.(?:service|scope|socket|mount|swap))(?:/|$)")
 """The unit of the system: the first one below slices. A container's or a user's units are in it."""
 _PROCESSES = "/proc"
+# proc_pid_mountinfo(5): the number of a file system, in the line of a writable mount.
 _SYSFS_MOUNT = re.compile(r"^\d+ \d+ (\S+) \S+ \S+ rw\b.* - sysfs ", re.MULTILINE)
-"""The number of a sysfs that its mount allows to write to (proc_pid_mountinfo(5))."""
 _BY_IOCTL = "read_ahead_kb"
 """BLKRASET (``blockdev --setra``) sets it without a write to its file."""
 _NAMES = {os.path.basename(path) for setting in table.SETTINGS.values() for path in setting.paths}
@@ -93,8 +93,8 @@ class WriterWatch:
         self._own: dict[int, WriteRecord | None] = {}  # hbatune's processes
         self._gap = self._scanned = 0.0
         self._trace = WriteTrace("hbatune-writes", ("write",))
-        self._traced: dict[int, SettingWrite] = {}
-        self._is_traced = False  # completely, since the last full pass began
+        # By inode, and whether these are all writes since the last full pass began.
+        self._traced, self._is_traced = dict[int, SettingWrite](), False
 
     def fileno(self) -> int | None:
         """Return the descriptor to wait for, or None if writes are not watched."""
@@ -176,6 +176,7 @@ class WriterWatch:
                 writer = replace(writer, rules=find_rules(writer.attribute))
             changes.append(replace(change, writer=writer))
         self._own = {pid: record for pid, record in self._own.items() if record is None}
+        self._traced = {}
         if report.whole:
             self._open.clear()
             self._replaced.clear()
