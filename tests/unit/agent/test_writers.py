@@ -277,6 +277,18 @@ def test_identified_writer_stays_identified(traced: Bench) -> None:
     assert writer.pid == pid
 
 
+def test_further_write_of_identified_process_changes_nothing(traced: Bench) -> None:
+    """The process may have ended since."""
+    pid = traced.write()
+    traced.watch.take()
+    identified = traced.watch._last.copy()
+    traced.trace(pid)
+    [write] = traced.traced.writes
+    traced.traced.writes = [replace(write, time=write.time + 3600)]
+    [writer] = traced.scan(DRIFT)
+    assert writer in [process for _, process in identified.values()]
+
+
 def test_traced_repair_is_no_writer(traced: Bench) -> None:
     """Neither of this pass nor of an earlier one."""
     with container() as pid:
@@ -289,6 +301,21 @@ def test_traced_repair_is_no_writer(traced: Bench) -> None:
         assert change.writer is not None
         assert change.writer.pid == pid
         assert traced.scan(REPAIRED) == [KERNEL], "it was settled by the repair"
+
+
+def test_write_after_repair_is_not_its_cause(traced: Bench) -> None:
+    """The next pass finds the value of this write."""
+    with container() as first, container() as second:
+        started = time.monotonic()
+        for pid in (first, 4711, second):
+            traced.trace(pid)
+        report = PassReport("test", 1, (REPAIRED,), subjects=Subjects(), whole=False)
+        report = replace(report, workers=(4711,))
+        [change] = traced.watch.name_writers(report, started).changes
+        [later] = traced.scan(replace(DRIFT, before=64), whole=False)
+    assert change.writer is not None
+    assert later is not None
+    assert (change.writer.pid, later.pid) == (first, second)
 
 
 def test_own_sysfs_is_no_other(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
