@@ -203,15 +203,18 @@ def container() -> Iterator[int]:
             os.kill(pid, signal.SIGKILL)
 
 
-def test_writer_in_other_namespace_is_identified(traced: Bench) -> None:
+def test_writer_in_other_namespace_is_identified(
+    traced: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with container() as pid:
         traced.trace(pid)
-        [writer] = traced.scan(DRIFT)
+        [writer] = traced.scan(DRIFT, whole=False)
         assert writer is not None
         assert (writer.kind, writer.pid, writer.uid) == (WriterKind.PROCESS, pid, os.getuid())
         assert (writer.comm, writer.attribute) == ("tuner", "nr_requests")
         assert f"::{writer.cgroup}\n" in Path(f"/proc/{pid}/cgroup").read_text()
-    assert traced.scan(DRIFT, whole=False) == [writer], "it is known also after its end"
+    monkeypatch.setattr(writers, "read_age", lambda _: -1.0)
+    assert traced.scan(replace(DRIFT, before=64)) == [writer], "it is known also after its end"
 
 
 def test_ended_writer_has_kernels_name(traced: Bench) -> None:
@@ -249,6 +252,16 @@ def test_restarted_trace_does_not_cover_the_gap(traced: Bench) -> None:
     traced.watch.stop()
     traced.watch.start()
     assert traced.scan(DRIFT, whole=False) == [UNKNOWN]
+
+
+def test_trace_replaces_lost_events(traced: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The daemon has had records of too many files, and has dropped one."""
+    monkeypatch.setattr(writers, "MAX_RECORDS", 1)
+    traced.write("scheduler")
+    traced.watch.take()
+    traced.write("read_ahead_kb")
+    assert traced.scan(replace(DRIFT, setting="nomerges"), whole=False) == [None], "no such file"
+    assert traced.scan(DRIFT, whole=False) == [KERNEL], "the kernel recorded no write"
 
 
 def test_lost_trace_leaves_writer_unknown(traced: Bench) -> None:
