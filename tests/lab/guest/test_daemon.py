@@ -27,6 +27,7 @@ from tests.lab.guest.service import (
     let_be,
     systemctl,
 )
+from tests.lab.guest.test_writers import written_elsewhere
 from tests.lab.guest.values import cat, everything, put
 
 pytestmark = pytest.mark.usefixtures("virtual_disks_wanted")
@@ -123,6 +124,13 @@ def test_busy_disk_has_sampled_p99(lun: str) -> None:
         systemctl("stop", UNIT)
         assert not INSTANCE.exists()
     systemctl("start", UNIT)
+
+
+def test_writer_in_other_namespace_is_named(lun: str) -> None:
+    """The kernels differ in the structure of which the daemon's kprobe reads a member."""
+    with reconfigured() as journal, written_elsewhere(lun):
+        message = journal.until_set(lun, "nr_requests")["MESSAGE"]
+    assert '(uid 0, "sh") set nr_requests at 20' in message
 
 
 def test_rolled_back_values_stay(lun: str, original: dict[str, str]) -> None:

@@ -19,7 +19,7 @@ from tests.lab.guest.service import QUICK, QUIET, UNIT, Journal, restarted, syst
 from tests.lab.guest.test_full_queue import DEPTH, RULE, SITE_RULES, busy, depth, full
 from tests.lab.guest.values import BLOCK, cat
 
-KERNELS = ("6.1", "newest")  # struct kernfs_node differs
+KERNELS = ("newest",)
 pytestmark = pytest.mark.usefixtures("virtual_disks_wanted")
 REPORTING = f'{QUICK}drift = "report"\n'
 _RULES = Path("/run/udev/rules.d/99-local-queue.rules")
