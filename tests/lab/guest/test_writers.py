@@ -3,6 +3,7 @@
 import json
 import os
 import select
+import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from tests.lab.guest import appear, daemon_host
 from tests.lab.guest.command import hbatune
 from tests.lab.guest.daemon_host import TRACEFS, reconfigured
 from tests.lab.guest.kit import reload_rules, wait_a_moment
-from tests.lab.guest.service import QUICK, QUIET, UNIT, Journal, restarted, systemctl
+from tests.lab.guest.service import QUICK, QUIET, UNIT, Journal, daemon, restarted, systemctl
 from tests.lab.guest.test_full_queue import DEPTH, RULE, SITE_RULES, busy, depth, full
 from tests.lab.guest.values import BLOCK, cat
 
@@ -122,9 +123,11 @@ def test_other_namespace_is_named(lun: str) -> None:
 
 def test_ended_container_has_kernels_name(lun: str) -> None:
     with reconfigured(REPORTING) as journal:
+        stopped = daemon()
+        os.kill(stopped, signal.SIGSTOP)
         with written_elsewhere(lun) as pid:
-            systemctl("kill", "--signal=STOP", "--kill-whom=main", UNIT)
-        systemctl("kill", "--signal=CONT", "--kill-whom=main", UNIT)
+            pass
+        os.kill(stopped, signal.SIGCONT)
         writer, message = until_named(journal, lun)
     assert writer == "ended"
     assert f'process {pid} ("sh"), which has ended, set nr_requests at 20' in message
@@ -133,7 +136,7 @@ def test_ended_container_has_kernels_name(lun: str) -> None:
 def test_killed_daemon_leaves_one_kprobe(lun: str) -> None:
     """The next one removes the kprobe and the instance, and records again."""
     with reconfigured() as journal:
-        systemctl("kill", "--signal=KILL", "--kill-whom=main", UNIT)
+        os.kill(daemon(), signal.SIGKILL)
         journal.until_said("ready: ")
         with written_elsewhere(lun):
             writer, _ = until_named(journal, lun)
