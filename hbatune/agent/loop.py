@@ -467,6 +467,7 @@ class DaemonLoop:
         """Let the current pass end, and restore all values if that is configured."""
         self._service.notify("STOPPING=1")
         self._monitor.close()
+        self._writers.stop()
         if self._running is not None:
             await_answer(self._running[0], STOP_TIMEOUT_S)
             self._server = None

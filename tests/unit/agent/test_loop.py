@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from hbatune import children
 from hbatune.act import rollback_record
-from hbatune.act.block_trace import BlockTrace
+from hbatune.act.block_trace import BlockTrace, WriteTrace
 from hbatune.act.paths import Paths
 from hbatune.agent import loop, monitor, passes, writers
 from hbatune.agent.configuration import LastGoodConfiguration, Policy
@@ -224,6 +224,15 @@ def test_restarted_daemon_shows_earlier_alerts(bench: Bench) -> None:
     [status] = bench.run()
     assert status.alerts == bench.alerts
     assert not status.well
+
+
+def test_stopped_daemon_removes_kprobe(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = list[str]()
+    monkeypatch.setattr(WriteTrace, "start", lambda _: calls.append("start"))
+    monkeypatch.setattr(WriteTrace, "remove", lambda _: calls.append("remove"))
+    bench.writers = WriterWatch(root="/dev/shm")
+    bench.run()
+    assert calls == ["start", "remove"]
 
 
 def test_drift_gets_its_writer(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
