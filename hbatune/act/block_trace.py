@@ -29,19 +29,34 @@ CAPTURE_EVENTS = (
     "block_rq_complete",
 )
 """The events for the I/Os of one disk. All have its number, also on a partition."""
-STAGE_EVENTS = (*CAPTURE_EVENTS, "block_getrq", "block_rq_issue", "block_rq_requeue")
-"""The events for the stages of one disk's requests."""
+_THREAD_PRIORITY = 49
+CPU_FILTERS = {
+    "irq/softirq_raise": "vec == 4 || vec == 5",
+    "sched/sched_switch": f"prev_prio < {_THREAD_PRIORITY} || next_prio < {_THREAD_PRIORITY}",
+}
+"""The events that show a completion's wait for a CPU, with their filters.
+
+A completion waits for the softirq BLOCK or IRQ_POLL (include/linux/interrupt.h), or for the thread
+of its interrupt, which waits for tasks with a higher priority than its own (a lower number;
+kernel/sched/syscalls.c: sched_set_fifo).
+"""
+STAGE_EVENTS = (*CAPTURE_EVENTS, "block_getrq", "block_rq_issue", "block_rq_requeue", *CPU_FILTERS)
+"""The events for the stages of one disk's requests, and for their waits for CPUs."""
 LATENCY_EVENTS = (*CAPTURE_EVENTS, "block_bio_remap")
 """The events for latencies from the entry into the block layer to the completion."""
 MAX_EVENTS = 20_000
 """Events to read of one trace, the earliest first."""
 # include/trace/events/block.h. The name of a process is too short to contain a match.
+_HEAD = r"-(\d+) +\[(\d+)\] ..(.)\S* +(\d+)\.(\d{6}): "
 _EVENT = re.compile(
-    r" (\d+)\.(\d{6}): (block_\w+): (\d+,\d+) ([A-Z]+) (?:\d+ )?(?:\(.*?\) )?(\d+) [+/] (\d+)"
+    _HEAD + r"(block_\w+): (\d+,\d+) ([A-Z]+) (?:\d+ )?(?:\(.*?\) )?(\d+) [+/] (\d+)"
     r"(?: <- \((\d+,\d+)\) (\d+))?"
 )
 _WRITE = re.compile(  # a process's name may contain line breaks
     r'(?s)-(\d+) +\[\d+\] \S+ +([\d.]+): write: \S+ a=(\d+) b=(\d+) name="(.*?)" comm="(.{,15}?)"\n'
+)
+_CPU_EVENT = re.compile(
+    _HEAD + r"(?:softirq_raise|sched_switch: .* next_pid=(\d+) next_prio=(-?\d+)$)"
 )
 
 Position = tuple[str, int]
@@ -52,7 +67,8 @@ class BlockEvent(Struct, frozen=True, gc=False):
     """An event of the block layer, at ``time_us`` of the monotonic clock.
 
     ``operation`` is the kernel's, such as ``WS``. ``sectors`` is the size, or the second sector of
-    a split. ``source`` is the position before a remap.
+    a split. ``source`` is the position before a remap. On ``cpu``, the code with this event waited
+    between the two times of ``wait`` at most.
     """
 
     name: str
@@ -61,6 +77,8 @@ class BlockEvent(Struct, frozen=True, gc=False):
     operation: str
     sectors: int
     source: Position | None
+    cpu: int = 0
+    wait: tuple[int, int] = (0, 0)
 
 
 class SettingWrite(Struct, frozen=True, order=True, gc=False):
@@ -79,7 +97,7 @@ class TracedRequest(Struct, gc=False):
     ``got`` and ``sent`` are when the I/O got its request, and the driver the command, or 0 without
     such events. ``allocated`` is the maximum of the disk's requests while the I/O waited for one,
     ``issued`` of the commands in the driver while the request waited for its issue. ``sector`` and
-    ``sectors`` are its place on the device and its size.
+    ``sectors`` are its place on the device and its size. Its completion ``waited`` for ``cpu``.
     """
 
     device: str
@@ -92,6 +110,8 @@ class TracedRequest(Struct, gc=False):
     issued: int = 0
     sector: int = 0
     sectors: int = 0
+    waited: int = 0
+    cpu: int = 0
 
     @property
     def stages(self) -> tuple[int, int, int]:
@@ -102,20 +122,23 @@ class TracedRequest(Struct, gc=False):
 class BlockTrace:
     """A trace of ``events`` in the instance ``name``. The instance stays until ``remove``.
 
-    With a ``device``, ``8:0``, only the events of this disk and its partitions are recorded.
+    With a ``device``, ``8:0``, only the block events of this disk and its partitions are recorded.
     """
 
     # Of each CPU. All of them get at most 8 MiB up to 256 CPUs.
-    _group, _overwrite, _kib = "block", "0", min(512, max(32, 8192 // (os.cpu_count() or 1)))
+    _overwrite, _kib = "0", min(512, max(32, 8192 // (os.cpu_count() or 1)))
 
     def __init__(self, name: str, events: Collection[str], device: str | None = None) -> None:
         self._folder = Path(sampler.TRACEFS, "instances", name)
         self._open: BufferedReader | None = None
-        self._events = events
-        self._filter = "0"  # no filter
+        device_filter = "0"  # no filter
         if device is not None:
             major, minor = map(int, device.split(":"))
-            self._filter = f"dev == {major << 20 | minor}"  # include/linux/kdev_t.h: MKDEV
+            device_filter = f"dev == {major << 20 | minor}"  # include/linux/kdev_t.h: MKDEV
+        self._filters = {}
+        for event in events:
+            path = event if "/" in event else f"block/{event}"
+            self._filters[path] = CPU_FILTERS.get(event, device_filter)
 
     def start(self) -> None:
         """Record from now on. Raises OSError if there is no tracefs or the kernel forbids it."""
@@ -129,15 +152,15 @@ class BlockTrace:
             self._write("trace_clock", "mono")  # the default clock differs between CPUs
             self._write("options/overwrite", self._overwrite)
         self._write("trace", "")  # empties the buffers
-        for event in self._events:
-            self._write(f"events/{self._group}/{event}/filter", self._filter)
-            self._write(f"events/{self._group}/{event}/enable", "1")
+        for event, event_filter in self._filters.items():
+            self._write(f"events/{event}/filter", event_filter)
+            self._write(f"events/{event}/enable", "1")
         self._write("tracing_on", "1")
 
     def stop(self) -> Iterator[BlockEvent]:
         """Stop recording, and yield the events by time. Raises OSError."""
         self._write("tracing_on", "0")
-        self._write("events/block/enable", "0")
+        self._write("events/enable", "0")
         return self.read(MAX_EVENTS)
 
     def read(self, most: int | None = None) -> Iterator[BlockEvent]:
@@ -145,7 +168,7 @@ class BlockTrace:
         # Without waiting for more: the reader ends after the last event.
         descriptor = os.open(self._folder / "trace_pipe", os.O_RDONLY | os.O_NONBLOCK)
         with os.fdopen(descriptor, "rb") as lines:
-            yield from parse_events(islice(lines, most))
+            yield from islice(parse_events(lines), most)
 
     def count_lost(self) -> int:
         """Return the number of events since ``start`` for which a buffer was full."""
@@ -176,7 +199,7 @@ class BlockTrace:
 class WriteTrace(BlockTrace):
     """The latest writes to sysfs, also of other network namespaces. They wake up no process."""
 
-    _group, _overwrite, _kib = "hbatune", "1", min(64, max(8, 1024 // (os.cpu_count() or 1)))
+    _overwrite, _kib = "1", min(64, max(8, 1024 // (os.cpu_count() or 1)))
 
     def start(self) -> None:
         """Record from now on. Raises OSError if the kernel forbids it."""
@@ -224,15 +247,55 @@ def remove_leftovers(pattern: str) -> None:
             (instances / name).rmdir()
 
 
+class _CpuWaits:
+    """The latest waits for CPUs: of softirqs by CPU, and of tasks by process id. Mutable."""
+
+    def __init__(self) -> None:
+        self._taken: dict[int, int] = {}
+        self._waits: dict[tuple[int | str, str], tuple[int, int]] = {}
+
+    def add_softirq(self, pid: str, cpu: int, context: str, time_us: int) -> None:
+        """Begin the wait of a softirq. It includes the wait of the thread that raised it."""
+        begin, end = self._waits.pop((pid, context), (0, 0))
+        self._waits[cpu, "s"] = time_us - (end - begin), 0
+
+    def add_switch(self, cpu: int, time_us: int, pid: str, priority: int) -> None:
+        """Begin the wait for a task with this priority, or end the wait of this process."""
+        if priority < _THREAD_PRIORITY:
+            self._taken.setdefault(cpu, time_us)
+        else:
+            self._waits[pid, "."] = self._taken.pop(cpu, time_us), time_us
+
+    def find(self, pid: str, cpu: int, context: str, time_us: int) -> tuple[int, int]:
+        """Return the wait that ended before an event in this context, or at the first event."""
+        key = (cpu if context == "s" else pid), context
+        begin, end = self._waits.get(key, (0, 0))
+        if begin and not end:
+            end = time_us
+            self._waits[key] = begin, end
+        return begin, end
+
+
 def parse_events(lines: Iterable[bytes]) -> Iterator[BlockEvent]:
-    """Yield the events of a trace as tracefs prints it. Other lines are skipped."""
+    """Yield the block events of a trace as tracefs prints it. Other lines are skipped."""
+    waits = _CpuWaits()
     for line in lines:
-        if found := _EVENT.search(line.decode("ascii", "replace")):
-            second, micros, name, device, operation, sector, sectors, *before = found.groups()
+        text = line.decode("ascii", "replace")
+        if parts := _EVENT.search(text):
+            pid, cpu, context, second, micros, *block = parts.groups()
+            name, device, operation, sector, sectors, *before = block
             time_us, position, source = int(second + micros), (device, int(sector)), None
             if before[0]:
                 source = before[0], int(before[1])
-            yield BlockEvent(name, time_us, position, operation, int(sectors), source)
+            wait = waits.find(pid, int(cpu), context, time_us)
+            values = (name, time_us, position, operation, int(sectors), source)
+            yield BlockEvent(*values, int(cpu), wait)
+        elif parts := _CPU_EVENT.search(text):
+            pid, cpu, context, second, micros, next_pid, priority = parts.groups()
+            if next_pid is None:
+                waits.add_softirq(pid, int(cpu), context, int(second + micros))
+            else:
+                waits.add_switch(int(cpu), int(second + micros), next_pid, int(priority))
 
 
 class _Usage:
@@ -325,4 +388,6 @@ def _pair_requests(
                 if io:
                     io.device, io.completed = device, time
                     io.sector, io.sectors = sector, event.sectors
+                    begin, end = event.wait
+                    io.cpu, io.waited = event.cpu, max(0, end - max(begin, io.sent))
                     yield pending.pop(position)

@@ -92,7 +92,7 @@ class WriterWatch:
         self._replaced: dict[int, WriteRecord] = {}  # by a write of the daemon's pass
         self._own: dict[int, WriteRecord | None] = {}  # hbatune's processes
         self._gap = self._scanned = 0.0
-        self._trace = WriteTrace("hbatune-writes", ("write",))
+        self._trace = WriteTrace("hbatune-writes", ("hbatune/write",))
         # By inode, and whether these are all writes since the last full pass began.
         self._traced, self._is_traced = dict[int, SettingWrite](), False
 

@@ -18,9 +18,10 @@ from hbatune.act.executor import IdleCpus
 from hbatune.errors import HbatuneError, UsageError
 from hbatune.facts.cgroups import find_limited_cgroup, read_io_limits
 from hbatune.facts.machine import gather_machine
-from hbatune.facts.model import Endpoint, Kind, Machine, Missing
+from hbatune.facts.model import Endpoint, Kind, Machine, Missing, Role
+from hbatune.facts.names import find_cpus
 from hbatune.facts.sampler import Sample, SampledPlaces, Sampler
-from hbatune.facts.targets import select_endpoints
+from hbatune.facts.targets import Target, make_target, select_endpoints
 from hbatune.operations.context import Context, Task
 from hbatune.operations.differences import find_differences
 from hbatune.operations.situation import SituationRequest
@@ -28,7 +29,7 @@ from hbatune.policy.config import load_configuration
 from hbatune.probe import history
 from hbatune.settings.limits import find_scheduler
 from hbatune.settings.setting import QUEUE_DEPTH, Value
-from hbatune.settings.table import SETTINGS, list_attributes
+from hbatune.settings.table import IRQ_AFFINITY, SETTINGS, list_attributes
 from hbatune.watch import causes
 
 _INSTANCE = "hbatune-why"
@@ -52,9 +53,9 @@ class TracedLatency(Struct, frozen=True, kw_only=True):
 
     ``lever`` is the setting that is the cause, or ``none``. ``gain`` is the largest share (0 to 1)
     of the p99 that it can win. ``current`` is its value, and ``wanted`` the value of the active
-    profile if it differs. ``culprit`` is the cgroup or the disk behind another cause. ``limited``
-    is a cgroup at its limit in io.max. ``traced`` is the fraction of ``seconds`` that was traced,
-    without windows in which events were ``lost``.
+    profile if it differs. ``culprit`` is the interrupt to move, or the cgroup, the disk or the CPU
+    behind another cause. ``limited`` is a cgroup at its limit in io.max. ``traced`` is the fraction
+    of ``seconds`` that was traced, without windows in which events were ``lost``.
     """
 
     target: str
@@ -90,7 +91,11 @@ def explain_latency(
     limits = tracing.find_limits()
     diagnosis = causes.find_cause(requests, limits)
     lever = diagnosis.cause if diagnosis.cause in SETTINGS else None
-    current, wanted = (None, None) if lever is None else _find_values(disk, lever)
+    target = make_target(disk)
+    for vector in machine.vectors:
+        if lever == IRQ_AFFINITY and vector.target == diagnosis.culprit:
+            target = make_target(vector)
+    current, wanted = (None, None) if lever is None else _find_values(target, lever)
     latency = TracedLatency(
         target=disk.target,
         lever=lever or "none",
@@ -149,16 +154,16 @@ def removed_at_end(trace: BlockTrace, target: str) -> Iterator[None]:
         trace.remove()
 
 
-def _find_values(disk: Endpoint, setting: str) -> tuple[Value | None, Value | None]:
+def _find_values(target: Target, setting: str) -> tuple[Value | None, Value | None]:
     """Return a setting's current value, and the active profile's if it differs; None if unknown."""
-    current = SETTINGS[setting].read(disk.attributes)
+    current = SETTINGS[setting].read(target.attributes)
     value = None if isinstance(current, Missing) else current
     try:
-        compared = find_differences(SituationRequest(targets=[disk.target], narrow=True))
+        compared = find_differences(SituationRequest(targets=[target.name], narrow=True))
     except HbatuneError:  # no profile is active, or its rules have an error
         return value, None
     wanted = {row.key: row.value for row in compared.plan.drift}
-    return value, wanted.get((disk.id, setting))
+    return value, wanted.get((target.id, setting))
 
 
 class _Tracing:
@@ -246,6 +251,12 @@ class _Tracing:
         siblings = {}
         for name, id in self._siblings.items():
             siblings[name] = fmean(self._list_loads(id) or [0])
+        adapters = {member.adapter for member in members}
+        interrupts = {}
+        for vector in self._machine.vectors:
+            if vector.adapter in adapters and vector.role is Role.DATA and not vector.managed:
+                for cpu in find_cpus(vector.effective or "") or ():
+                    interrupts[cpu] = vector.target
         cgroups = read_io_limits(self._device)
         return causes.QueueLimits(
             scheduler=None if scheduler is None else str(scheduler),
@@ -257,4 +268,5 @@ class _Tracing:
             siblings=siblings,
             cgroups=cgroups,
             limited=find_limited_cgroup(self._cgroups, cgroups, self.seconds),
+            interrupts=interrupts,
         )

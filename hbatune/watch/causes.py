@@ -45,6 +45,8 @@ class LatencyCause(StrEnum):
     IO_MAX = "io.max"
     IO_LATENCY = "io.latency"
     IO_COST = "io.cost"
+    IRQ_AFFINITY = "irq_affinity"
+    INTERRUPT = "interrupt"
     DRIVE = "drive"
     UNKNOWN = "unknown"
 
@@ -66,7 +68,7 @@ class QueueLimits(Struct, frozen=True, kw_only=True):
 
     ``depth`` is the number of commands that it may have in the driver, ``tags`` of its tag set.
     ``siblings`` are the mean commands in the driver of other disks with this tag set. The cgroup
-    ``limited`` is at its limit in io.max.
+    ``limited`` is at its limit in io.max. ``interrupts`` can be moved, and are by their CPU.
     """
 
     scheduler: str | None = None
@@ -78,6 +80,7 @@ class QueueLimits(Struct, frozen=True, kw_only=True):
     siblings: Mapping[str, float] = {}
     cgroups: tuple[IoLimit, ...] = ()
     limited: str | None = None
+    interrupts: Mapping[int, str] = {}
 
 
 _NamedCause = tuple[LatencyCause, str | None]  # with its culprit
@@ -86,8 +89,8 @@ _NamedCause = tuple[LatencyCause, str | None]  # with its culprit
 class Diagnosis(Struct, frozen=True):
     """The cause of a p99, or None if the load was too small.
 
-    ``gain`` is the largest share of the p99 that the setting can win. ``culprit`` is the cgroup or
-    the sibling behind another cause.
+    ``gain`` is the largest share of the p99 that the setting can win. ``culprit`` is the interrupt
+    to move, or the cgroup, the sibling or the CPU behind another cause.
     """
 
     cause: LatencyCause | None = None
@@ -128,6 +131,12 @@ def find_cause(requests: Sequence[TracedRequest], limits: QueueLimits) -> Diagno
         wait, cause, culprit = request + issue, issue_cause, issue_culprit
     elif issue > request:
         wait, cause, culprit = issue, issue_cause, issue_culprit
+    cpu_wait = sum(request.waited for request in tail) / (sum(sum(r.stages) for r in tail) or 1)
+    if cpu_wait >= max(MIN_SHARE, wait):
+        cpu = max(tail, key=lambda request: request.waited).cpu
+        if interrupt := limits.interrupts.get(cpu):
+            return Diagnosis(LatencyCause.IRQ_AFFINITY, cpu_wait, interrupt)
+        return Diagnosis(LatencyCause.INTERRUPT, culprit=f"cpu{cpu}")
     if wait >= MIN_SHARE:
         is_vague = cause is LatencyCause.UNKNOWN and (limits.limited or drive > 2 * wait)
         # A cgroup's limit lets I/Os pass in bursts, which then wait in the scheduler.

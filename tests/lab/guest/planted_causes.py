@@ -1,13 +1,14 @@
 """Causes of latency, planted on disks with a fixed service time: what `why` has to find."""
 
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 from tests.lab.guest.command import hbatune
-from tests.lab.guest.kit import wait_a_moment
+from tests.lab.guest.kit import scsi_disks, wait_a_moment
 from tests.lab.guest.values import cat, put
 
 SERVICE_NS = 4_000_000
@@ -15,6 +16,22 @@ THREADS = 24
 """Each has one I/O at a time: a thread with more would wait for requests outside of the kernel."""
 INSTANCE = Path("/sys/kernel/tracing/instances/hbatune-why")
 CGROUPS = Path("/sys/fs/cgroup")
+RULES = 3000
+RULE = "filter add dev lo ingress protocol ip prio 1 u32 match u32 {} 0xffffffff at 12 action pass"
+SENDER = """
+import os, socket, time
+os.sched_setaffinity(0, {0})
+os.nice(-10)
+receiver = socket.socket(type=socket.SOCK_DGRAM)
+receiver.bind(("127.0.0.1", 0))
+sender = socket.socket(type=socket.SOCK_DGRAM)
+sender.connect(receiver.getsockname())
+while True:
+    for _ in range(20):
+        sender.send(b"x")
+    time.sleep(0.005)
+"""
+LOOPBACK_CPUS = Path("/sys/class/net/lo/queues/rx-0/rps_cpus")
 READS = ("--readonly", "--rw=randread", "--direct=1", f"--numjobs={THREADS}")
 
 Loader = Callable[..., list[str]]
@@ -149,6 +166,45 @@ def plant_busy_sibling(scsi_debug: Loader) -> Iterator[tuple[str, Answer]]:
         yield disk, {"lever": "none", "cause": "shared-tags", "culprit": sibling}
 
 
+@contextmanager
+def busy_receiver(cpu: int) -> Iterator[None]:
+    """Have a CPU receive packets, each through many rules. Its other softirqs wait.
+
+    Another CPU sends them over the loopback (Documentation/networking/scaling.rst: RPS).
+    """
+    rules = [RULE.format(number) for number in range(RULES)]
+    LOOPBACK_CPUS.write_text(f"{1 << cpu:x}")
+    subprocess.run(["tc", "qdisc", "add", "dev", "lo", "clsact"], check=True)
+    try:
+        subprocess.run(["tc", "-batch", "-"], input="\n".join(rules), text=True, check=True)
+        with subprocess.Popen([sys.executable, "-c", SENDER]) as sender:
+            try:
+                yield
+            finally:
+                sender.kill()
+    finally:
+        subprocess.run(["tc", "qdisc", "delete", "dev", "lo", "clsact"], check=True)
+        LOOPBACK_CPUS.write_text("0")
+
+
+@contextmanager
+def plant_busy_interrupt(scsi_debug: Loader) -> Iterator[tuple[str, Answer]]:
+    """An interrupt on a CPU that receives packets. The disk has no fixed service time."""
+    [disk] = scsi_disks("vmw_pvscsi")
+    [irq] = [path.parent for path in Path("/proc/irq").glob("*/vmw_pvscsi")]
+    affinity = irq / "smp_affinity_list"
+    original = affinity.read_text()
+    affinity.write_text("1")
+    put(disk, "queue/scheduler", "none")
+    try:
+        with busy_receiver(1), loaded(disk, (*READS[:-1], "--numjobs=8", "--cpus_allowed=0")):
+            culprit = f"irq{irq.name}"
+            yield disk, {"lever": "irq_affinity", "culprit": culprit, "current": "1"}
+    finally:
+        affinity.write_text(original)
+        put(disk, "queue/scheduler", "mq-deadline")
+
+
 PLANTS: tuple[Plant, ...] = (
     plant_low_depth,
     plant_low_depth_without_scheduler,
@@ -159,4 +215,5 @@ PLANTS: tuple[Plant, ...] = (
     plant_limited_cgroup,
     plant_throttled_writeback,
     plant_busy_sibling,
+    plant_busy_interrupt,
 )

@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from hbatune.act.block_trace import (
+    CPU_FILTERS,
     LATENCY_EVENTS,
     STAGE_EVENTS,
     BlockTrace,
@@ -166,6 +167,86 @@ def test_merged_request_is_counted_until_its_end() -> None:
     assert (single.allocated, single.issued) == (1, 1)
 
 
+ISSUED = """
+             fio-336     [000] .....   226.832518: block_bio_queue: 8,16 RS 30944 + 8 [fio]
+             fio-336     [000] .....   226.832547: block_getrq: 8,16 RS 30944 + 8 [fio]
+             fio-336     [000] .....   226.832599: block_rq_issue: 8,16 RS 4096 () 30944 + 8 [fio]
+"""
+"""Lines of a trace of Linux 6.12, as all below."""
+RAISED = """
+          <idle>-0       [001] dNH3.   226.832852: softirq_raise: vec=4 [action=BLOCK]
+"""
+IN_SOFTIRQ = """
+   ksoftirqd/1-27      [001] ..s..   226.882852: block_rq_complete: 8,16 RS () 30944 + 8 be,0,4 [0]
+"""
+IN_HARD_INTERRUPT = IN_SOFTIRQ.replace("..s..", "d.h1.")
+ON_OTHER_CPU = IN_SOFTIRQ.replace("[001]", "[000]")
+
+
+def measure_wait(trace: str) -> tuple[int, int]:
+    """Return the wait for a CPU of the only request, and the CPU."""
+    [request] = trace_requests(parse_events(trace.encode().splitlines()))
+    return request.waited, request.cpu
+
+
+@pytest.mark.parametrize(
+    ("trace", "wait"),
+    [
+        (ISSUED + RAISED + IN_SOFTIRQ, (50_000, 1)),
+        (RAISED.replace("226.83", "226.81") + ISSUED + IN_SOFTIRQ, (50_253, 1)),  # from the issue
+        (ISSUED + IN_SOFTIRQ, (0, 1)),
+        (ISSUED + RAISED + ON_OTHER_CPU, (0, 0)),
+        (ISSUED + RAISED + IN_HARD_INTERRUPT, (0, 1)),
+    ],
+)
+def test_completion_waits_for_softirq_of_its_cpu(trace: str, wait: tuple[int, int]) -> None:
+    assert measure_wait(trace) == wait
+
+
+def test_only_first_completion_ends_wait_for_softirq() -> None:
+    """Later ones without another softirq were not ready when it began."""
+    later = (ISSUED + IN_SOFTIRQ).replace("226.8", "226.9").replace("30944", "64")
+    trace = ISSUED + RAISED + IN_SOFTIRQ + later
+    _, request = trace_requests(parse_events(trace.encode().splitlines()))
+    assert request.waited == 0
+
+
+TAKEN = """
+          <idle>-0       [001] d..2.   226.840000: sched_switch: prev_comm=swapper/1 prev_pid=0 \
+prev_prio=120 prev_state=R ==> next_comm=python3 next_pid=400 next_prio=19
+"""
+LEFT = """
+         python3-400     [001] d..2.   226.860000: sched_switch: prev_comm=python3 prev_pid=400 \
+prev_prio=19 prev_state=S ==> next_comm=irq/34-mpi3mr0- next_pid=207 next_prio=49
+"""
+IN_THREAD = """
+irq/34-mpi3mr0--207     [001] .....   226.860100: block_rq_complete: 8,16 RS () 30944 + 8 be,0,4 [0]
+"""
+
+
+@pytest.mark.parametrize(
+    ("trace", "waited"),
+    [
+        (ISSUED + TAKEN + LEFT + IN_THREAD, 20_000),
+        (TAKEN.replace("226.84", "226.81") + ISSUED + LEFT + IN_THREAD, 27_401),
+        (ISSUED + LEFT + IN_THREAD, 0),  # the task came before the trace
+        (ISSUED + TAKEN + LEFT.replace("=207", "=300") + IN_THREAD, 0),
+        (ISSUED + TAKEN + LEFT + IN_HARD_INTERRUPT, 0),
+    ],
+)
+def test_completion_waits_until_its_thread_runs(trace: str, waited: int) -> None:
+    """A real-time task takes the CPU, and the thread of the interrupt is next."""
+    assert measure_wait(trace) == (waited, 1)
+
+
+def test_softirq_of_waiting_thread_has_its_wait() -> None:
+    thread = (
+        " irq/34-mpi3mr0--207     [001] d....   226.860100: softirq_raise: vec=4 [action=BLOCK]"
+    )
+    completed = IN_SOFTIRQ.replace("226.882852", "226.861100")
+    assert measure_wait(ISSUED + TAKEN + LEFT + thread + completed) == (21_000, 1)
+
+
 def test_flushes_discards_and_halves_are_excluded() -> None:
     assert (
         pair(
@@ -193,8 +274,10 @@ def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the folder of an instance, as the kernel would make it."""
     monkeypatch.setattr(sampler, "TRACEFS", str(tmp_path))
     folder = tmp_path / "instances/hbatune"
-    for event in {*LATENCY_EVENTS, *STAGE_EVENTS}:
+    for event in {*LATENCY_EVENTS, *STAGE_EVENTS} - {*CPU_FILTERS}:
         (folder / "events/block" / event).mkdir(parents=True)
+    for event in CPU_FILTERS:
+        (folder / "events" / event).mkdir(parents=True)
     (folder / "options").mkdir()
     return folder
 
@@ -211,13 +294,16 @@ def test_trace_records_between_start_and_stop(instance: Path) -> None:
     [recorded] = trace.stop()
     assert recorded.position == ("8,0", 8)
     assert (instance / "tracing_on").read_text() == "0"
-    assert (instance / "events/block/enable").read_text() == "0"
+    assert (instance / "events/enable").read_text() == "0"
 
 
 def test_trace_of_disk_has_filter_and_losses(instance: Path) -> None:
     trace = BlockTrace("hbatune", STAGE_EVENTS, "8:16")
     trace.start()
-    for event in STAGE_EVENTS:
+    for event, event_filter in CPU_FILTERS.items():
+        assert (instance / f"events/{event}/filter").read_text() == event_filter
+        assert (instance / f"events/{event}/enable").read_text() == "1"
+    for event in {*STAGE_EVENTS} - {*CPU_FILTERS}:
         # include/linux/kdev_t.h: 12 bits of the major number above 20 of the minor one.
         assert (instance / f"events/block/{event}/filter").read_text() == "dev == 8388624"
     for cpu, lost in enumerate((0, 17, 25)):

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from hbatune.act.block_trace import trace_requests
+from hbatune.act.block_trace import TracedRequest, trace_requests
 from hbatune.facts.cgroups import IoLimit
 from hbatune.watch.causes import (
     MIN_REQUESTS,
@@ -142,6 +142,39 @@ def test_limited_cgroup_is_cause_without_other_waits() -> None:
     assert find_cause([], capped).cause is LatencyCause.IO_MAX
     bursts = limits(limited="/backup")  # a throttle lets I/Os pass in bursts
     assert diagnose(SimulatedDisk(commands=4), bursts).cause is LatencyCause.IO_MAX
+
+
+def wait_for_cpu(disk: SimulatedDisk, waited_us: int, cpu: int = 3) -> list[TracedRequest]:
+    """Return the requests of a disk whose completions waited for a CPU after the drive."""
+    requests = trace_requests(disk.trace())
+    for request in requests:
+        request.completed += waited_us
+        request.waited, request.cpu = waited_us, cpu
+    return requests
+
+
+def test_completions_that_wait_for_cpu_are_not_the_drive() -> None:
+    requests = wait_for_cpu(SimulatedDisk(), 3000)
+    found = find_cause(requests, limits(interrupts={2: "irq30", 3: "irq31"}))
+    assert found == Diagnosis(LatencyCause.IRQ_AFFINITY, 0.75, "irq31")
+    elsewhere = limits(interrupts={2: "irq30"})
+    assert find_cause(requests, elsewhere) == Diagnosis(LatencyCause.INTERRUPT, culprit="cpu3")
+
+
+def test_slow_drive_is_cause_although_a_cpu_is_busy() -> None:
+    movable = limits(interrupts={3: "irq31"})
+    slow = wait_for_cpu(SimulatedDisk(service_us=4000), 400)
+    assert find_cause(slow, movable) == Diagnosis(LatencyCause.DRIVE)
+    fast = wait_for_cpu(SimulatedDisk(), 400)
+    assert find_cause(fast, movable).cause is LatencyCause.IRQ_AFFINITY
+
+
+def test_longer_of_two_waits_is_cause() -> None:
+    movable = limits(interrupts={3: "irq31"}, depth=4)
+    requests = wait_for_cpu(SimulatedDisk(commands=4), 2000)
+    assert find_cause(requests, movable).cause is LatencyCause.QUEUE_DEPTH
+    requests = wait_for_cpu(SimulatedDisk(commands=4), 8000)
+    assert find_cause(requests, movable).cause is LatencyCause.IRQ_AFFINITY
 
 
 def test_too_few_requests_have_no_cause() -> None:
