@@ -13,12 +13,12 @@ from msgspec.structs import replace
 
 from hbatune.act.block_trace import MAX_EVENTS, BlockEvent
 from hbatune.cli import main
-from hbatune.facts.model import Kind, Machine
+from hbatune.facts.model import Attribute, Kind, Machine, Role
 from hbatune.facts.sampler import Sample, SampledPlaces
 from hbatune.operations import why
 from tests.documented import validate
 from tests.unit.command_runs import See
-from tests.unit.machines import ABSENT, attributes, endpoint, machine
+from tests.unit.machines import ABSENT, attributes, endpoint, machine, vector
 from tests.unit.traced_disk import BEGIN_US, SimulatedDisk
 from tests.unit.watch_samples import counted
 
@@ -54,7 +54,8 @@ class FakeTrace:
         self.clock.now += self.read_seconds
         later_us = round(1e6 * self.started[-1]) - BEGIN_US
         for event in self.current[0]:
-            yield replace(event, time_us=event.time_us + later_us)
+            wait = tuple(time_us + later_us for time_us in event.wait)
+            yield replace(event, time_us=event.time_us + later_us, wait=wait)
 
     def count_lost(self) -> int:
         return self.current[1]
@@ -279,6 +280,39 @@ def test_limited_cgroup_is_noted(
     out = capsys.readouterr().out
     assert out.startswith("No setting helps: the cgroup /backup is at its limit.")
     assert out.count("/backup") == 1, "the answer needs no note"
+
+
+@pytest.mark.parametrize(
+    ("cpu", "answer", "note"),
+    [
+        (
+            0,
+            "Move irq31 to another CPU (irq_affinity): at most 80 % of the p99 can be won.",
+            "irq_affinity is 0-3 now.",
+        ),
+        (2, "No setting helps: completions wait for cpu2, which other work keeps busy.", None),
+        (5, "No setting helps: completions wait for cpu5, which other work keeps busy.", None),
+    ],
+)
+def test_interrupt_to_move_is_named(
+    command: Command, capsys: Capture, cpu: int, answer: str, note: str | None
+) -> None:
+    """CPU 0 serves an interrupt of another adapter, too, and CPU 2 one that cannot be moved."""
+    vectors = (
+        vector(irq=31, affinity=Attribute("0-3", True)),
+        vector(irq=32, adapter="0000:02:00.0", names=("eth0",)),
+        vector(irq=33, effective="2", managed=True),
+        vector(irq=34, effective="5", role=Role.ADMIN),
+    )
+    events = []
+    for event in SimulatedDisk().trace():
+        wait = (event.time_us - 800, event.time_us)
+        events.append(replace(event, cpu=cpu, wait=wait))
+    host = replace(machine(endpoint(), sdb()), vectors=vectors)
+    assert command(FakeTrace([(events, 0)]), "sdb", on=host) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[0] == answer
+    assert note is None or note in out
 
 
 def test_path_means_its_map(command: Command, capsys: Capture) -> None:
