@@ -25,8 +25,8 @@ from functools import cache
 from msgspec.structs import replace
 
 from hbatune.act import lock
-from hbatune.act.block_trace import SettingWrite, WriteTrace
 from hbatune.act.paths import Paths
+from hbatune.act.tracefs import SettingWrite, WriteTrace
 from hbatune.agent import orders
 from hbatune.agent.child import ChildError, await_answer, start_server
 from hbatune.agent.orders import ChangeOrigin, Handled, PassReport, SettingChange, Writer
@@ -92,7 +92,7 @@ class WriterWatch:
         self._replaced: dict[int, WriteRecord] = {}  # by a write of the daemon's pass
         self._own: dict[int, WriteRecord | None] = {}  # hbatune's processes
         self._gap = self._scanned = 0.0
-        self._trace = WriteTrace("hbatune-writes", ("hbatune/write",))
+        self._trace = WriteTrace()
         # By inode, and whether these are all writes since the last full pass began.
         self._traced, self._is_traced = dict[int, SettingWrite](), False
 

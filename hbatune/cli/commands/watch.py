@@ -10,8 +10,9 @@ from itertools import count
 
 from msgspec.structs import replace
 
-from hbatune.act.block_trace import LATENCY_EVENTS, BlockTrace, remove_leftovers
+from hbatune.act.block_trace import LATENCY_EVENTS, BlockTrace
 from hbatune.act.paths import Paths
+from hbatune.act.tracefs import remove_leftovers
 from hbatune.cli import arguments
 from hbatune.cli.streams import flush_output
 from hbatune.errors import ExitCode, HbatuneError

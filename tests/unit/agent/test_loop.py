@@ -20,8 +20,9 @@ from msgspec.structs import replace
 
 from hbatune import children
 from hbatune.act import rollback_record
-from hbatune.act.block_trace import BlockTrace, WriteTrace
+from hbatune.act.block_trace import BlockTrace
 from hbatune.act.paths import Paths
+from hbatune.act.tracefs import WriteTrace
 from hbatune.agent import loop, monitor, passes, writers
 from hbatune.agent.configuration import LastGoodConfiguration, Policy
 from hbatune.agent.events import DeviceEvent, UdevMonitor

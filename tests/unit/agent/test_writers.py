@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from hbatune.act.block_trace import SettingWrite, WriteTrace
 from hbatune.act.paths import Paths
+from hbatune.act.tracefs import SettingWrite, WriteTrace
 from hbatune.agent import writers
 from hbatune.agent.orders import (
     ChangeOrigin,
