@@ -355,7 +355,7 @@ def measure(
     hangs. Raises ``UnsafeNameError`` for a node that a job file cannot name.
     """
     values = {"workload": workload, "size": size, "cpus": cpus}
-    logs, moved = format_logs(workload, size)
+    logs, values["pause"], moved = format_logs(workload, size)
     job = render_template("templates", "probe.fio.j2", logs=len(logs), nodes=nodes, **values)
     try:
         for path in nodes:

@@ -3,11 +3,16 @@
 Several jobs share the I/Os, and each does one at a time, as a log with waits requires: fio 3.23 to
 3.36 sleeps between two I/Os of one asynchronous job without collecting completions (iolog.c:
 iolog_delay), so its latencies are too long. These waits also add up. A wait in a log of version 2
-ends at a time since fio's start (read_iolog_get), so no replay drifts. It has whole milliseconds.
+ends at a time since fio's start (read_iolog_get), so no replay drifts. It lasts whole milliseconds.
+
+An I/O that the application started as soon as another one was completed would often start before
+that. The same job therefore does both, and the pause between them is the median of the originals.
 """
 
 import math
 import os
+from collections import deque
+from collections.abc import Collection
 from functools import lru_cache
 from heapq import heappop, heappush
 from pathlib import Path
@@ -19,6 +24,12 @@ from hbatune.probe.trace_file import SECTOR_BYTES, Trace, load_trace, select_bus
 MAX_JOBS = 1024
 SLACK_US = 2000
 """The pause of a job between two I/Os: the precision of its waits, and a slightly slower disk."""
+FOLLOW_US = 500
+"""The longest pause after a completion that an I/O follows, if this is a quarter of its latency."""
+MAX_RUN = 64
+"""I/Os of a job that follow each other. The next one begins at its own time, so delays end."""
+_START_US = 50
+"""The time from a completion to the next I/O of a job without a pause."""
 _MAX_BUFFERS = 1 << 30
 """Bytes that the buffers of all jobs may take. The file may be a stranger's."""
 _LEAD_IN_S = 1.0
@@ -35,7 +46,7 @@ def make_replay(path: Path, seconds: float | None = None, *, writes: bool = Fals
     if not name.isprintable():  # the history contains it
         raise UsageError(f"the name {name!r} is not printable", hint="rename the trace")
     part = load_part(name, seconds)
-    jobs = deal_ios(part, writes=writes, slack_us=0)
+    jobs, _ = deal_ios(part, writes=writes, slack_us=0)
     numbers = [number for job in jobs for number in job]
     if not numbers:
         raise UsageError(f"{name!r} has no I/Os to replay", hint="--file also replays writes")
@@ -74,46 +85,65 @@ def load_part(name: str, seconds: float | None) -> Trace:
     return trace if seconds >= trace.header.seconds else select_busiest(trace, seconds)
 
 
-def format_logs(workload: Workload, size: int) -> tuple[list[str], int]:
+def format_logs(workload: Workload, size: int) -> tuple[list[str], int, int]:
     """Return the logs of a workload's jobs on a device of ``size`` bytes; none without a trace.
 
-    The number of I/Os beyond its end follows.
+    The pause in µs after each I/O follows, and the number of I/Os beyond the end of the device.
     """
     if workload.trace is None:
-        return [], 0
+        return [], 0, 0
     part = load_part(workload.trace.path, workload.runtime)
+    jobs, pauses = deal_ios(part, writes=workload.writes)
     # The last job has no I/Os, so it is never late, and ends the others.
-    jobs = [*deal_ios(part, writes=workload.writes), []]
+    jobs.append([])
     ends = (part.sectors[number] + part.sizes[number] for job in jobs for number in job)
     moved = sum(SECTOR_BYTES * end > size for end in ends)
-    return [format_log(part, job, round(1000 * workload.ramp), size) for job in jobs], moved
+    median_us = sorted(pauses.values())[len(pauses) // 2] if pauses else 0
+    lead_in_ms = round(1000 * workload.ramp)
+    logs = [format_log(part, job, pauses, lead_in_ms, size) for job in jobs]
+    return logs, max(0, median_us - _START_US), moved
 
 
-def deal_ios(trace: Trace, *, writes: bool, slack_us: int = SLACK_US) -> list[list[int]]:
-    """Return the numbers of the I/Os of each job.
+def deal_ios(
+    trace: Trace, *, writes: bool, slack_us: int = SLACK_US
+) -> tuple[list[list[int]], dict[int, int]]:
+    """Return the numbers of the I/Os of each job, and the pauses in µs before those that follow.
 
-    By the original times, a job gets an I/O ``slack_us`` after its last one was completed. Without
-    slack, there are as many jobs as there were I/Os in flight. With ``MAX_JOBS`` jobs, the one that
-    is free first gets the I/O, and starts it late.
+    By the original times, an I/O follows the last one of a job, or goes to a job whose last one was
+    completed ``slack_us`` before. Without slack, there are as many jobs as there were I/Os in
+    flight. With ``MAX_JOBS`` jobs, the one that is free first gets the I/O, and starts it late.
     """
-    jobs: list[list[int]] = []
-    free: list[tuple[int, int]] = []  # the time in µs at which each job is free
+    jobs, pauses = list[list[int]](), dict[int, int]()
+    # Times in µs with jobs: of the completion, the same shortly after it, and of the end of slack.
+    busy, recent, free = list[tuple[int, int]](), deque[tuple[int, int]](), list[tuple[int, int]]()
     columns = zip(trace.arrivals_us, trace.latencies_us, trace.writes, strict=True)
     for number, (begin_us, latency_us, write) in enumerate(columns):
         if write and not writes:
             continue
-        if len(jobs) == MAX_JOBS or (free and free[0][0] <= begin_us):
-            free_us, job = heappop(free)
-            begin_us = max(begin_us, free_us)
+        while busy and busy[0][0] <= begin_us:
+            recent.append(heappop(busy))
+        while recent:
+            end_us, job = recent.popleft()
+            longest_us = min(FOLLOW_US, trace.latencies_us[jobs[job][-1]] // 4)
+            if begin_us - end_us <= longest_us and len(jobs[job]) % MAX_RUN:
+                pauses[number] = begin_us - end_us
+                break
+            heappush(free, (end_us + slack_us, job))
         else:
-            job = len(jobs)
-            jobs.append([])
+            if len(jobs) == MAX_JOBS or (free and free[0][0] <= begin_us):
+                free_us, job = heappop(free or busy)
+                begin_us = max(begin_us, free_us)
+            else:
+                job = len(jobs)
+                jobs.append([])
         jobs[job].append(number)
-        heappush(free, (begin_us + latency_us + slack_us, job))
-    return jobs
+        heappush(busy, (begin_us + latency_us, job))
+    return jobs, pauses
 
 
-def format_log(trace: Trace, numbers: list[int], lead_in_ms: int, size: int) -> str:
+def format_log(
+    trace: Trace, numbers: list[int], pauses: Collection[int], lead_in_ms: int, size: int
+) -> str:
     """Return the log of one job, whose I/Os begin after the lead-in (fio's HOWTO: Trace files).
 
     The job file replaces the name of the device.
@@ -122,7 +152,9 @@ def format_log(trace: Trace, numbers: list[int], lead_in_ms: int, size: int) -> 
     for number in numbers:
         offset, length = SECTOR_BYTES * trace.sectors[number], SECTOR_BYTES * trace.sizes[number]
         offset, length = place_io(offset, length, size)
-        lines.append(f"disk wait {lead_in_ms + trace.arrivals_us[number] // 1000} 0")
+        # An I/O with a pause may be a little early, but no run of them gets ahead.
+        begin_ms = trace.arrivals_us[number] // 1000 - (number in pauses)
+        lines.append(f"disk wait {lead_in_ms + begin_ms} 0")
         lines.append(f"disk {'write' if trace.writes[number] else 'read'} {offset} {length}")
     end_ms = lead_in_ms + round(1000 * trace.header.seconds)
     lines.append(f"disk wait {end_ms} 0")

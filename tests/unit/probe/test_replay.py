@@ -9,6 +9,7 @@ from hbatune.errors import UsageError
 from hbatune.probe import replay
 from hbatune.probe.replay import (
     MAX_JOBS,
+    MAX_RUN,
     SLACK_US,
     deal_ios,
     format_log,
@@ -23,18 +24,18 @@ from tests.unit.traces import DISK_BYTES, any_traces, save, steady_ios, trace
 
 @given(any_traces(), st.booleans(), st.sampled_from([0, SLACK_US]))
 def test_jobs_share_all_ios(recorded: Trace, writes: bool, slack_us: int) -> None:
-    jobs = deal_ios(recorded, writes=writes, slack_us=slack_us)
+    jobs, pauses = deal_ios(recorded, writes=writes, slack_us=slack_us)
     permitted = [n for n, write in enumerate(recorded.writes) if writes or not write]
     assert sorted(number for job in jobs for number in job) == permitted
     for job in jobs:
         for first, second in pairwise(job):
-            end = recorded.arrivals_us[first] + recorded.latencies_us[first] + slack_us
-            assert end <= recorded.arrivals_us[second]
+            end = recorded.arrivals_us[first] + recorded.latencies_us[first]
+            assert end + pauses.get(second, slack_us) <= recorded.arrivals_us[second]
 
 
 @given(any_traces())
 def test_jobs_equal_ios_in_flight(recorded: Trace) -> None:
-    jobs = deal_ios(recorded, writes=True, slack_us=0)
+    jobs, _ = deal_ios(recorded, writes=True, slack_us=0)
     spans = list(zip(recorded.arrivals_us, recorded.latencies_us, strict=True))
     in_flight = [
         sum(start + length > arrival for start, length in spans[:number]) + 1
@@ -45,12 +46,50 @@ def test_jobs_equal_ios_in_flight(recorded: Trace) -> None:
 
 def test_completed_job_takes_next_io() -> None:
     recorded = trace([(0, 0, 8, 100, 0), (100, 8, 8, 100, 0), (199, 16, 8, 100, 0)])
-    assert deal_ios(recorded, writes=False, slack_us=0) == [[0, 1], [2]]
+    assert deal_ios(recorded, writes=False, slack_us=0) == ([[0, 1], [2]], {1: 0})
+
+
+def test_closed_loop_stays_in_its_jobs() -> None:
+    """Each of two jobs starts its next I/O 100 µs after the last one, but not for ever."""
+    recorded = trace([(1100 * (n // 2), 8 * n, 8, 1000, 0) for n in range(4 * MAX_RUN)])
+    jobs, pauses = deal_ios(recorded, writes=False)
+    assert [job[:MAX_RUN] for job in jobs[:2]] == [
+        [2 * place + job for place in range(MAX_RUN)] for job in range(2)
+    ]
+    assert [pauses.get(number) for number in jobs[0]] == [None, *[100] * (MAX_RUN - 1)]
+    assert [len(job) for job in jobs] == 4 * [MAX_RUN]
+
+
+@pytest.mark.parametrize(
+    ("latency_us", "pause_us", "follows"),
+    [(4000, 0, True), (4000, 500, True), (4000, 501, False), (400, 100, True), (400, 101, False)],
+)
+def test_io_follows_recent_completion(latency_us: int, pause_us: int, follows: bool) -> None:
+    recorded = trace([(0, 0, 8, latency_us, 0), (latency_us + pause_us, 8, 8, 4000, 0)])
+    jobs, pauses = deal_ios(recorded, writes=False)
+    assert pauses == ({1: pause_us} if follows else {})
+    assert len(jobs) == (1 if follows else 2)
+
+
+def test_follower_waits_for_completion() -> None:
+    recorded = trace([(0, 0, 8, 4000, 0), (4100, 8, 8, 4000, 0), (12_000, 8, 8, 4000, 0)])
+    waits = [
+        line.split()[2]
+        for line in format_log(recorded, [0, 1, 2], {1: 100}, 1000, DISK_BYTES).splitlines()
+        if "wait" in line
+    ]
+    assert waits == ["1000", "1003", "1012", "2000"]
+
+
+def test_pause_is_originals_median(tmp_path: Path) -> None:
+    ios = [(5000 * number, 0, 8, 5000 - pause, 0) for number, pause in enumerate([150] * 9 + [9])]
+    replayed = make_replay(save(tmp_path / "disk.trace", ios))
+    assert format_logs(replayed, DISK_BYTES)[1] == 100
 
 
 def test_excess_ios_wait_for_jobs() -> None:
     recorded = trace([(0, 8 * number, 8, 500_000, 0) for number in range(MAX_JOBS + 10)])
-    jobs = deal_ios(recorded, writes=False)
+    jobs, _ = deal_ios(recorded, writes=False)
     assert len(jobs) == MAX_JOBS
     assert sorted(map(len, jobs)) == [1] * (MAX_JOBS - 10) + [2] * 10
 
@@ -78,7 +117,7 @@ def test_io_stays_on_target(offset: int, sectors: int, size: int) -> None:
 
 def test_log_has_absolute_times() -> None:
     recorded = trace([(0, 8, 16, 100, 0), (2_999, 0, 8, 100, 1)])
-    assert format_log(recorded, [0, 1], 1500, DISK_BYTES).splitlines() == [
+    assert format_log(recorded, [0, 1], {}, 1500, DISK_BYTES).splitlines() == [
         "fio version 2 iolog",
         "disk add",
         "disk open",
@@ -139,13 +178,13 @@ def test_replay_counts_differences(tmp_path: Path) -> None:
     reading = make_replay(path)
     assert reading.trace is not None
     assert (reading.trace.rate, reading.trace.unwritten, reading.trace.lost) == (75.0, 0.25, 0.2)
-    logs, moved = format_logs(reading, 16 * 512 * 60)
+    logs, _, moved = format_logs(reading, 16 * 512 * 60)
     assert moved == 15
     assert sum(log.count(" read ") for log in logs[:-1]) == 75
     writing = make_replay(path, writes=True)
     assert writing.trace is not None
     assert (writing.trace.rate, writing.trace.unwritten) == (100.0, 0.0)
-    logs, moved = format_logs(writing, DISK_BYTES)
+    logs, _, moved = format_logs(writing, DISK_BYTES)
     assert moved == 0
     assert sum(log.count(" write ") for log in logs) == 25
     assert logs[-1].count("disk read") == 1, "the last job only ends the others"
