@@ -141,14 +141,20 @@ def installed(*words: str, before: tuple[str, ...] = ()) -> Done:
 
 def writes(*words: str, log: Path) -> list[str]:
     """Run the installed command, which has to succeed; return what it did to write below /sys."""
+    lines = list_calls(*words, calls="openat,open,write,pwrite64", log=log)
+    opened = [line for line in lines if '"/sys' in line and re.search(r"O_WRONLY|O_RDWR", line)]
+    return [*opened, *(line for line in lines if re.search(r"p?write(64)?\(\d+</sys/", line))]
+
+
+def list_calls(*words: str, calls: str, log: Path) -> list[str]:
+    """Run the installed command, which has to succeed; return these calls of all its processes."""
     # With a filter in the kernel it does not stop at every other call, which takes minutes here.
-    watch = ("strace", "-f", "--seccomp-bpf", "-y", "-e", "trace=openat,open,write,pwrite64")
+    watch = ("strace", "-f", "--seccomp-bpf", "-y", "-e", f"trace={calls}")
     done = installed(*words, before=(*watch, "-o", str(log)))
     assert done.code == 0, done.out + done.err
     lines = log.read_text().splitlines()
     assert len(lines) > 100, "strace saw the command"
-    opened = [line for line in lines if '"/sys' in line and re.search(r"O_WRONLY|O_RDWR", line)]
-    return [*opened, *(line for line in lines if re.search(r"p?write(64)?\(\d+</sys/", line))]
+    return lines
 
 
 @contextmanager

@@ -1,10 +1,11 @@
 """A captured load, replayed on another disk."""
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.lab.guest.command import configure, hbatune
+from tests.lab.guest.command import configure, hbatune, list_calls
 from tests.lab.guest.known import forget, profile
 from tests.lab.guest.traced_loads import (
     LOADS,
@@ -16,6 +17,7 @@ from tests.lab.guest.traced_loads import (
 from tests.lab.guest.values import put
 
 KERNELS = ("newest",)
+WRITE_CALLS = "write,writev,pwrite64,pwritev,pwritev2,io_submit,io_uring_setup"
 
 
 def test_replay_reads_what_was_read(scsi_debug: Callable[..., list[str]], tmp_path: Path) -> None:
@@ -36,6 +38,21 @@ def test_replay_reads_what_was_read(scsi_debug: Callable[..., list[str]], tmp_pa
     _, replayed = replay_trace(file, second, copy, "--destructive")
     assert sum(replayed.writes) == sum(captured.writes) > 0
     assert Counter(captured.sectors) <= Counter(replayed.sectors)
+
+
+def test_replay_opens_disk_read_only(scsi_debug: Callable[..., list[str]], tmp_path: Path) -> None:
+    """No process of a replay can write to the disk, whatever its load wrote."""
+    first, second = make_twins(scsi_debug)
+    file = tmp_path / "db.trace"
+    capture_load(first, LOADS["mixed"], file, 2)
+    words = ("probe", "--trace", str(file), second)
+    calls = list_calls(*words, calls=f"open,openat,openat2,{WRITE_CALLS}", log=tmp_path / "calls")
+    # A line of another thread may be between an open and its result.
+    opened = [line for line in calls if "open" in line and f"/dev/{second}" in line]
+    assert len(opened) > 8, "fio opens the disk once per job"
+    assert [line for line in opened if re.search(r"O_WRONLY|O_RDWR", line)] == []
+    assert [line for line in calls if re.search(rf"write\w*\(\d+</dev/{second}>", line)] == []
+    assert [line for line in calls if "io_submit(" in line or "io_uring_setup(" in line] == []
 
 
 def test_change_is_compared_at_trace(
