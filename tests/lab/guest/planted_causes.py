@@ -21,15 +21,14 @@ RULE = "filter add dev lo ingress protocol ip prio 1 u32 match u32 {} 0xffffffff
 SENDER = """
 import os, socket, time
 os.sched_setaffinity(0, {0})
-os.nice(-10)
 receiver = socket.socket(type=socket.SOCK_DGRAM)
 receiver.bind(("127.0.0.1", 0))
 sender = socket.socket(type=socket.SOCK_DGRAM)
 sender.connect(receiver.getsockname())
 while True:
-    for _ in range(20):
+    for _ in range(40):
         sender.send(b"x")
-    time.sleep(0.005)
+    time.sleep(0.01)
 """
 LOOPBACK_CPUS = Path("/sys/class/net/lo/queues/rx-0/rps_cpus")
 READS = ("--readonly", "--rw=randread", "--direct=1", f"--numjobs={THREADS}")
@@ -195,14 +194,12 @@ def plant_busy_interrupt(scsi_debug: Loader) -> Iterator[tuple[str, Answer]]:
     affinity = irq / "smp_affinity_list"
     original = affinity.read_text()
     affinity.write_text("1")
-    put(disk, "queue/scheduler", "none")
     try:
-        with busy_receiver(1), loaded(disk, (*READS[:-1], "--numjobs=8", "--cpus_allowed=0")):
+        with busy_receiver(1), loaded(disk, (*READS, "--cpus_allowed=0")):
             culprit = f"irq{irq.name}"
             yield disk, {"lever": "irq_affinity", "culprit": culprit, "current": "1"}
     finally:
         affinity.write_text(original)
-        put(disk, "queue/scheduler", "mq-deadline")
 
 
 PLANTS: tuple[Plant, ...] = (
