@@ -149,6 +149,28 @@ static void enable_ports(Mpi3 *s)
     }
 }
 
+static bool is_coalescing(const struct mpi3_config_request *r)
+{
+    return r->page_type == MPI3_CONFIG_PAGETYPE_IOC && r->page_number == 1;
+}
+
+/* Only the current page of interrupt coalescing may be written, and only as it is defined. */
+static uint16_t write_page(Mpi3 *s, const struct mpi3_config_request *r)
+{
+    struct mpi3_ioc_page1 page;
+
+    if (!is_coalescing(r) || s->page != PAGE_CHANGEABLE) {
+        return MPI3_IOCSTATUS_CONFIG_INVALID_ACTION;
+    }
+    if (r->sgl.simple.length != sizeof(page) || r->page_length != sizeof(page) / 4) {
+        return MPI3_IOCSTATUS_CONFIG_INVALID_DATA;
+    }
+    pci_dma_read(&s->pci, r->sgl.simple.address, &page, sizeof(page));
+    s->coalescing.coalescing_timeout = page.coalescing_timeout;
+    s->coalescing.coalescing_depth = page.coalescing_depth;
+    return 0;
+}
+
 static uint16_t read_page(Mpi3 *s, const struct mpi3_config_request *r)
 {
     uint64_t page[PAGE_MAX / sizeof(uint64_t)] = { 0 };
@@ -162,6 +184,12 @@ static uint16_t read_page(Mpi3 *s, const struct mpi3_config_request *r)
     if (!size) {
         return MPI3_IOCSTATUS_CONFIG_INVALID_PAGE;
     }
+    if (is_coalescing(r)) {
+        header.page_version = s->page == PAGE_OTHER_VERSION ? MPI3_IOC1_PAGEVERSION + 1
+                                                            : MPI3_IOC1_PAGEVERSION;
+        header.page_attribute = s->page == PAGE_FIXED ? MPI3_CONFIG_PAGEATTR_READ_ONLY
+                                                      : MPI3_CONFIG_PAGEATTR_CHANGEABLE;
+    }
     memcpy(page, &header, sizeof(header));
     switch (r->action) {
     case MPI3_CONFIG_ACTION_PAGE_HEADER:
@@ -170,6 +198,8 @@ static uint16_t read_page(Mpi3 *s, const struct mpi3_config_request *r)
     case MPI3_CONFIG_ACTION_READ_CURRENT:
         to_driver(s, &r->sgl, page, size);
         return 0;
+    case MPI3_CONFIG_ACTION_WRITE_CURRENT:
+        return write_page(s, r);
     }
     return MPI3_IOCSTATUS_CONFIG_INVALID_ACTION;
 }
@@ -227,6 +257,12 @@ void mpi3_admin_request(Mpi3 *s, void *frame)
         enable_ports(s);
         break;
     case MPI3_FUNCTION_CONFIG:
+        if (is_coalescing(frame)) {
+            s->page_requests++;
+            if (s->page == PAGE_SILENT) {
+                return;
+            }
+        }
         status = read_page(s, frame);
         break;
     case MPI3_FUNCTION_SCSI_TASK_MGMT:

@@ -143,12 +143,17 @@ static void init(Object *object)
         { "depth_sata", &s->depth_sata },
         { "depth_nvme", &s->depth_nvme },
         { "depth_volume", &s->depth_volume },
+        { "page", &s->page },
+        { "page_requests", &s->page_requests },
+        { "timeout", &s->coalescing.coalescing_timeout },
     };
 
     for (unsigned i = 0; i < ARRAY_SIZE(numbers); i++) {
         object_property_add_uint32_ptr(object, numbers[i].name, numbers[i].value,
                                        OBJ_PROP_FLAG_READWRITE);
     }
+    object_property_add_uint8_ptr(object, "depth", &s->coalescing.coalescing_depth,
+                                  OBJ_PROP_FLAG_READ);
     object_property_add_bool(object, "inform", NULL, set_inform);
     object_property_add_bool(object, "multipath", get_multipath, set_multipath);
 }
@@ -159,6 +164,8 @@ static const Property properties[] = {
     DEFINE_PROP_UINT32("max_requests", Mpi3, max_requests, 8023),
     DEFINE_PROP_UINT32("phys", Mpi3, phys, 24),
     DEFINE_PROP_UINT32("mdts", Mpi3, mdts, 1024 * 1024),
+    DEFINE_PROP_UINT32("coalescing_timeout", Mpi3, own_timeout, 16),
+    DEFINE_PROP_UINT32("coalescing_depth", Mpi3, own_depth, 4),
     DEFINE_PROP_UINT64("sas_address", Mpi3, sas_address, 0x500062b200000000),
 };
 

@@ -61,11 +61,16 @@ struct Mpi3 {
     /* Properties of the card. */
     uint32_t vectors, max_requests, phys, queue_pairs, mdts;
     uint64_t sas_address;
+    uint32_t own_timeout, own_depth; /* the firmware's own coalescing, back after a reset */
 
     /* What a test may change while the guest runs, see README.md. */
     uint32_t fault; /* and drives.full_at */
     uint32_t depth_sas, depth_sata, depth_nvme, depth_volume;
     bool multipath;
+
+    /* Coalescing as it is, what a test makes of its page (PAGE_...), and the requests for it. */
+    struct mpi3_ioc_page1 coalescing;
+    uint32_t page, page_requests;
 };
 
 /* controller.c */

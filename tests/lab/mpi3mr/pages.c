@@ -180,6 +180,9 @@ size_t mpi3_config_page(Mpi3 *s, const struct mpi3_config_request *r, void *page
     switch (r->page_type << 8 | r->page_number) {
     case PAGE(DEVICE, 0):
         return device_config_page(s, r, page);
+    case PAGE(IOC, 1):
+        memcpy(page, &s->coalescing, sizeof(s->coalescing));
+        return sizeof(s->coalescing);
     case PAGE(SAS_IO_UNIT, 0):
         return io_unit_page(s, page);
     case PAGE(SAS_PHY, 0):

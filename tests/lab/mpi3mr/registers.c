@@ -42,6 +42,10 @@ void mpi3_stop(Mpi3 *s)
     memset(s->reply, 0, sizeof(s->reply));
     memset(&s->reply_free, 0, sizeof(s->reply_free));
     memset(&s->sense_free, 0, sizeof(s->sense_free));
+    s->coalescing = (struct mpi3_ioc_page1) {
+        .coalescing_timeout = s->own_timeout,
+        .coalescing_depth = s->own_depth,
+    };
     drives_reset(&s->drives);
 }
 

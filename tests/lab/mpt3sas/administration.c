@@ -126,7 +126,29 @@ static void put_head(const Mpi2ConfigRequest_t *r, size_t size, void *page)
     }
 }
 
-/* Pages are read; what the driver writes to them changes nothing here. */
+static bool is_coalescing(const Mpi2ConfigRequest_t *r)
+{
+    return (r->Header.PageType & MPI2_CONFIG_PAGETYPE_MASK) == MPI2_CONFIG_PAGETYPE_IOC &&
+           r->Header.PageNumber == 1;
+}
+
+/* Only the current page of interrupt coalescing is written, and only as it is defined. */
+static uint16_t write_page(Mpt *s, uint8_t action, uint64_t address, uint32_t size)
+{
+    Mpi2IOCPage1_t page;
+
+    if (action != MPI2_CONFIG_ACTION_PAGE_WRITE_CURRENT || s->page != PAGE_CHANGEABLE) {
+        return MPI2_IOCSTATUS_CONFIG_INVALID_ACTION;
+    }
+    if (size != sizeof(page)) {
+        return MPI2_IOCSTATUS_CONFIG_INVALID_DATA;
+    }
+    pci_dma_read(&s->pci, address, &page, sizeof(page));
+    memcpy(&s->coalescing.Flags, &page.Flags, sizeof(page) - sizeof(page.Header));
+    return MPI2_IOCSTATUS_SUCCESS;
+}
+
+/* Pages are read; what the driver writes to others changes nothing here. */
 static void serve_page(Mpt *s, Request from, const Mpi2ConfigRequest_t *r)
 {
     uint64_t page[PAGE_MAX / sizeof(uint64_t)] = { 0 };
@@ -142,15 +164,34 @@ static void serve_page(Mpt *s, Request from, const Mpi2ConfigRequest_t *r)
         .Header = r->Header,
     };
 
+    if (is_coalescing(r)) {
+        s->page_requests++;
+        if (s->page == PAGE_SILENT) {
+            return;
+        }
+    }
     if (!size) {
         reply.IOCStatus = MPI2_IOCSTATUS_CONFIG_INVALID_PAGE;
     } else {
         put_head(r, size, page);
+        if (is_coalescing(r)) {
+            MPI2_CONFIG_PAGE_HEADER *short_head = (void *)page;
+
+            short_head->PageVersion =
+                MPI2_IOCPAGE1_PAGEVERSION + (s->page == PAGE_OTHER_VERSION ? 1 : 0);
+            short_head->PageType =
+                MPI2_CONFIG_PAGETYPE_IOC |
+                (s->page == PAGE_FIXED ? MPI2_CONFIG_PAGEATTR_READ_ONLY
+                                       : MPI2_CONFIG_PAGEATTR_CHANGEABLE);
+        }
         memcpy(&reply.Header, page, sizeof(reply.Header));
         reply.ExtPageLength = reply.Header.PageLength ? 0 : head->ExtPageLength;
         if (r->Action == MPI2_CONFIG_ACTION_PAGE_READ_CURRENT) {
             pci_dma_write(&s->pci, wide ? to->u.Address64 : to->u.Address32, page,
                           MIN(size, room));
+        } else if (is_coalescing(r) && r->Action != MPI2_CONFIG_ACTION_PAGE_HEADER) {
+            reply.IOCStatus =
+                write_page(s, r->Action, wide ? to->u.Address64 : to->u.Address32, room);
         }
     }
     mpt_post_frame(s, from, &reply, sizeof(reply));

@@ -103,12 +103,18 @@ static void init(Object *object)
         { "depth_sas", &s->depth_sas }, /* 0: the driver takes its own: 254, 32 and 128 */
         { "depth_sata", &s->depth_sata },
         { "depth_nvme", &s->depth_nvme },
+        { "page", &s->page },
+        { "page_requests", &s->page_requests },
+        { "timeout", &s->coalescing.CoalescingTimeout },
+        { "flags", &s->coalescing.Flags },
     };
 
     for (unsigned i = 0; i < ARRAY_SIZE(numbers); i++) {
         object_property_add_uint32_ptr(object, numbers[i].name, numbers[i].value,
                                        OBJ_PROP_FLAG_READWRITE);
     }
+    object_property_add_uint8_ptr(object, "depth", &s->coalescing.CoalescingDepth,
+                                  OBJ_PROP_FLAG_READ);
 }
 
 static const Property properties[] = {
@@ -116,6 +122,8 @@ static const Property properties[] = {
     DEFINE_PROP_UINT32("max_requests", Mpt, max_requests, 4000),
     DEFINE_PROP_UINT32("phys", Mpt, phys, MAX_PHYS),
     DEFINE_PROP_UINT32("mdts", Mpt, mdts, 1024 * 1024),
+    DEFINE_PROP_UINT32("coalescing_timeout", Mpt, own_timeout, 16),
+    DEFINE_PROP_UINT32("coalescing_depth", Mpt, own_depth, 4),
     DEFINE_PROP_UINT64("sas_address", Mpt, sas_address, 0x500605b000000000),
 };
 

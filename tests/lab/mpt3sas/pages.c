@@ -232,8 +232,6 @@ static size_t other_page(const Mpi2ConfigRequest_t *r)
         return sizeof(Mpi2BiosPage2_t);
     case PAGE(BIOS, 3):
         return sizeof(Mpi2BiosPage3_t);
-    case PAGE(IOC, 1):
-        return sizeof(Mpi2IOCPage1_t);
     case PAGE(IOC, 8):
         return sizeof(Mpi2IOCPage8_t);
     case PAGE(IO_UNIT, 0):
@@ -269,6 +267,10 @@ size_t mpt_config_page(Mpt *s, const Mpi2ConfigRequest_t *r, void *page)
 
     if (type == MPI2_CONFIG_PAGETYPE_EXTENDED) {
         return size ?: extended_page(s, r, page);
+    }
+    if (type == MPI2_CONFIG_PAGETYPE_IOC && r->Header.PageNumber == 1) {
+        memcpy(page, &s->coalescing, sizeof(s->coalescing));
+        return sizeof(s->coalescing);
     }
     if (type == MPI2_CONFIG_PAGETYPE_MANUFACTURING && r->Header.PageNumber == 0) {
         return manufacturing_page(page);

@@ -22,6 +22,12 @@ void mpt_stop(Mpt *s)
     memset(s->event_masks, 0xff, sizeof(s->event_masks));
     memset(s->reply, 0, sizeof(s->reply));
     s->reply_queues = s->reply_free_size = 0;
+    s->coalescing = (Mpi2IOCPage1_t) {
+        .Flags = MPI2_IOCPAGE1_REPLY_COALESCING,
+        .CoalescingTimeout = s->own_timeout,
+        .CoalescingDepth = s->own_depth,
+        .PCISlotNum = MPI2_IOCPAGE1_PCISLOTNUM_UNKNOWN,
+    };
     drives_reset(&s->drives);
 }
 

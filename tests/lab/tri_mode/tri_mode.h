@@ -26,4 +26,7 @@ void tri_reset(Drives *drives, SCSIDevice *drive);
 size_t tri_translated(SCSIDevice *d, const char *layer, const uint8_t *cdb, uint8_t *page);
 void tri_set_link(PCIDevice *pci, LinkRate rate, unsigned lanes);
 
+/* What a test makes of the page of interrupt coalescing (IOC page 1). */
+enum { PAGE_CHANGEABLE, PAGE_FIXED, PAGE_OTHER_VERSION, PAGE_SILENT };
+
 #endif
