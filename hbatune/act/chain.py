@@ -407,11 +407,17 @@ class _Device:
     def _set(self, kind: Setting, value: Value) -> int | LimitReason | str | None:
         """Write a setting; return None, or the refusal as an errno or a text."""
         self.has_written = True
-        if kind.path.startswith(FEATURE_PREFIX):
+        if kind.path.startswith((FEATURE_PREFIX, attributes.FIRMWARE_FILE)):
+            sysfs, text = self._chain.sysfs, kind.format.encode(value)
             try:
-                return _set_feature(self._chain.sysfs, kind.path, kind.format.encode(value))
+                if kind.path.startswith(FEATURE_PREFIX):
+                    return _set_feature(sysfs, kind.path, text)
+                from hbatune import mpi  # few sites open a firmware
+
+                mpi.write_page(sysfs, attributes.get_word(self._found, kind.path), text)
             except OSError as error:
-                return error.errno
+                return error.errno or str(error)
+            return None
         path = f"{self._chain.sysfs}/{kind.find_path(self._found)}"
         text = kind.format.encode(value)
         pause, until, waited = BUSY_PAUSE_S, self._began + self._patience, 0.0

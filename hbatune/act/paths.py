@@ -26,6 +26,7 @@ class Paths:
     latency = run / "latency.json"
     spent = run / "spent.json"
     seen = run / "seen"
+    pages = run / "pages"
     # Written by the script of a package that replaces hbatune: a daemon that is stopped while that
     # script runs is started again immediately. It contains the script's pid and start time, since a
     # killed script leaves the file behind.

@@ -33,6 +33,8 @@ FEATURE_PREFIX = "feature/"
 MAP_TABLE = "dm/table"
 # Exists for each interrupt vector; the text lists the vectors that are exempt from coalescing.
 EXEMPT_FEATURE = 0x09
+# A page of an opened adapter's firmware, read like a file of its SCSI host (``act.firmware``).
+FIRMWARE_FILE = "firmware/coalescing"
 
 # Counts commands that ended without good status, including full queues (drivers/scsi/scsi_lib.c:
 # scsi_complete).
@@ -52,7 +54,7 @@ _STATES = ("device/state", "state", _SUSPENDED)
 # The pattern of a file of each partition: the numbered directories of a disk.
 PARTITIONS = "*/"
 # holders/ and slaves/ lead to the queue/ of other devices; a feature is a command to the drive.
-_MAY_HANG = ("queue/", "mq/", "holders/", "slaves/", PARTITIONS, FEATURE_PREFIX)
+_MAY_HANG = ("queue/", "mq/", "holders/", "slaves/", PARTITIONS, FEATURE_PREFIX, FIRMWARE_FILE)
 # Read for every LUN and never writable, so their modes need not be read (drivers/scsi/scsi_sysfs.c:
 # sdev_rd_attr; block/genhd.c: DEVICE_ATTR; block/blk-mq-sysfs.c).
 _READ_ONLY = frozenset(
@@ -143,6 +145,8 @@ def reread_attribute(sysfs_dir: str, name: str) -> str | Missing:
     """
     if name.startswith(FEATURE_PREFIX):
         value = read_attributes(sysfs_dir, (name,))[name]
+    elif name == FIRMWARE_FILE:
+        value = _read_page(sysfs_dir, header=False)
     else:
         value = _read_file(None, name, f"{sysfs_dir}/{name}")
     return value if isinstance(value, Missing) else value.text
@@ -197,6 +201,8 @@ def _add_values(values: Attributes, directory: int, name: str) -> None:
         values[name] = Attribute(" ".join(names), False) if isinstance(names, list) else names
     elif name.startswith(FEATURE_PREFIX):
         values[name] = _read_feature(directory, name)
+    elif name == FIRMWARE_FILE:
+        values[name] = _read_page(os.readlink(f"/proc/self/fd/{directory}"))
     elif name == MAP_TABLE:
         values[name] = _read_map_table(directory)
     else:
@@ -372,6 +378,16 @@ def _read_feature(directory: int, name: str) -> Attribute | Missing:
     except OSError as error:
         reason = Reason.ABSENT if error.errno in _VANISHED_ERRNOS else Reason.UNREADABLE
         return Missing(reason, error.errno, _WHY_UNREADABLE.get(error.errno or 0))
+
+
+def _read_page(sysfs_dir: str, *, header: bool = True) -> Attribute | Missing:
+    from hbatune import mpi  # few sites open an adapter's firmware
+
+    try:
+        return Attribute(mpi.read_page(sysfs_dir, header=header), True)
+    except OSError as error:  # EAGAIN and EBUSY too: during a reset or a request
+        why = MissingText.DRIVER_REFUSED.format(error.strerror) if error.errno else str(error)
+        return Missing(Reason.UNREADABLE, error.errno, why)
 
 
 def _read_map_table(directory: int) -> Attribute | Missing:

@@ -31,6 +31,8 @@ class MissingText(StrEnum):
     HIDDEN_PROCESSES = "the processes of others are hidden from this user"
     OTHER_UNIT = "process {} is not part of {}"
     READER_DIED = "the reading process ended with status {}"
+    DRIVER_REFUSED = "the driver refused: {}"
+    UNCONFIRMED_PAGE = "the last request has no known result; `hbatune apply` reads it again"
     SILENT_ADAPTER = "other devices of this adapter did not answer"
     WAITING_WRITE = "a write of an earlier run (process {}) is still waiting in the kernel"
 

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from hbatune.act import executor, journal, lock, marks, rollback_record, system
 from hbatune.act.writer import UnfinishedError, require_writable, write_plan
 from hbatune.errors import HbatuneError
+from hbatune.facts.attributes import FIRMWARE_FILE
 from hbatune.facts.model import Machine
 from hbatune.operations import boot_files
 from hbatune.operations.context import ComparisonRequest, Context, Event, Phase, Task
@@ -90,7 +91,11 @@ def apply_profile(context: Context, request: ApplyRequest) -> ApplyResult:
     with context.lock(), WorkerPool() as worker_pool:
         means = locked_means(paths, context.patience, worker_pool)
         wanted = SituationRequest(
-            profile=profile, targets=request.targets, means=means, probes=request.probe
+            profile=profile,
+            targets=request.targets,
+            means=means,
+            probes=request.probe,
+            firmware=True,
         )
         situation = read_situation(wanted)
         losses = situation.journal.losses
@@ -166,8 +171,11 @@ def preview_apply(
 ) -> tuple[Differences, ComparisonPreview | None]:
     """Return the plan of an apply, and what it compares; nothing is locked, written or measured."""
     profile = request.profile or load_configuration().profile  # as in ``apply_profile``
-    wanted = SituationRequest(profile=profile, targets=request.targets, probes=request.probe)
-    situation = read_situation(wanted)
+    situation = read_situation(
+        SituationRequest(
+            profile=profile, targets=request.targets, probes=request.probe, firmware=False
+        )
+    )
     plan = situation.plan(named=bool(request.targets), disrupt=request.disrupt)
     rows = plan.rows
     if request.module_options:
@@ -238,6 +246,7 @@ def write_rows(context: Context, run: PlannedRun, means: executor.Means) -> Writ
     except HbatuneError:  # nothing was written: release the reserved interrupts
         boot_files.keep_placed_interrupts(context, machine, run.interrupt_rows, ids)
         raise
+    boot_files.remember_pages(context, written.rows)
     remembered = boot_files.remember_immovable(context, run.plan, written.rows)
     done = {row.key: row for row in written.rows}
     after = [done.get(row.key, row) for row in run.interrupt_rows]
@@ -247,6 +256,9 @@ def write_rows(context: Context, run: PlannedRun, means: executor.Means) -> Writ
 
 def _write_rows(context: Context, run: PlannedRun, means: executor.Means) -> WrittenRows:
     situation = run.situation
+    # A page was read a moment ago, too: its baseline needs no further request.
+    hosts = [host for host in situation.machine.controls if FIRMWARE_FILE in host.attributes]
+    means = replace(means, read={**means.read, **{host.sysfs: host.attributes for host in hosts}})
     named_ids = situation.chosen.ids or frozenset()
     try:
         rows = write_plan(situation.machine, run.plan, run.filed, means, named=named_ids)

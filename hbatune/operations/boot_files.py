@@ -28,12 +28,13 @@ from hbatune.facts.targets import find_adapters
 from hbatune.operations.context import Context, Event, FollowsElsewhere, InitramfsStale, Task
 from hbatune.operations.situation import ScanMeans, Situation, SituationRequest, read_situation
 from hbatune.plan import module_options
-from hbatune.plan.rows import BASELINE_RULE, DONE_OUTCOMES, Outcome, Plan, Row, State
+from hbatune.plan.rows import BASELINE_RULE, DONE_OUTCOMES, Outcome, Plan, Restored, Row, State
 from hbatune.policy.config import Config
 from hbatune.policy.library import installed_library, read_rules
 from hbatune.policy.match import expand_site_for_udev
 from hbatune.policy.toml_files import PolicyError
 from hbatune.render import UnsafeNameError, render_template
+from hbatune.settings.table import FIRMWARE_COALESCING
 
 if TYPE_CHECKING:
     from hbatune.boot.compile import CompiledRules
@@ -176,6 +177,14 @@ def keep_placed_interrupts(
 def release_interrupts(context: Context, machine: Machine, ids: Collection[str] | None) -> bool:
     """Release vectors by id, or all, to irqbalance; return whether the list could be written."""
     return _update_list(context, machine, (), ids, (), always=True)
+
+
+def remember_pages(context: Context, rows: Iterable[Row | Restored]) -> None:
+    """Remember the coalescing that a run has left in the firmware of adapters."""
+    if written := [row for row in rows if row.setting == FIRMWARE_COALESCING]:
+        from hbatune.act.firmware import note_rows  # few sites open a firmware
+
+        note_rows(context.paths.pages, written)
 
 
 def remember_immovable(context: Context, plan: Plan, rows: Iterable[Row]) -> bool:

@@ -31,7 +31,7 @@ from hbatune.operations.situation import SituationRequest, read_situation, unloc
 from hbatune.plan.joint_limits import require_affordable
 from hbatune.plan.rows import State
 from hbatune.policy import toml_files, vendors
-from hbatune.policy.config import find_configuration_file, load_config, load_configuration
+from hbatune.policy.config import Config, find_configuration_file, load_config, load_configuration
 from hbatune.policy.library import Library, installed_library, load_profile
 from hbatune.policy.profile import Profile
 from hbatune.policy.toml_files import ROOT, PolicyError
@@ -152,13 +152,13 @@ def prepare_files(context: Context, root: Path, profile: str | None) -> Prepared
     executable = _find_executable(root)
     rules_pieces = boot_files.make_pieces(rules, paths)
     textfile = config.metrics.textfile
-    pieces = [_render_unit(paths.units / system.UNIT, executable, textfile), *rules_pieces]
+    pieces = [_render_unit(paths.units / system.UNIT, executable, config), *rules_pieces]
     require_trusted_command(executable, root)
     if textfile is not None:
         # The directory itself may belong to another user.
         _require_trusted([Path(textfile)], root, end=False)
         for unit in (system.AUDIT, system.AUDIT_TIMER):
-            pieces.append(_render_unit(paths.units / unit, executable, textfile))
+            pieces.append(_render_unit(paths.units / unit, executable, config))
     if root != ROOT:
         # Nothing runs in an image: the link that `systemctl enable` would make is placed there.
         wanted = paths.units / "multi-user.target.wants" / system.UNIT
@@ -171,14 +171,16 @@ def prepare_files(context: Context, root: Path, profile: str | None) -> Prepared
     return PreparedFiles(chosen, rules, tuple(pieces), configuration, executable)
 
 
-def _render_unit(path: Path, executable: Path, textfile: str | None) -> Piece:
+def _render_unit(path: Path, executable: Path, config: Config) -> Piece:
     try:
         text = render_template(
             "systemd",
             f"{path.name}.j2",
             executable=executable,
             at_home=any(map(executable.is_relative_to, _HOMES)),
-            textfile=textfile,
+            textfile=config.metrics.textfile,
+            # The daemon reads no firmware, but restores it when it stops (rollback_on_stop).
+            firmware=any(entry.firmware == "set" for entry in config.site.adapter.values()),
         )
     except UnsafeNameError as error:
         hint = "choose a path with only the characters a-z, A-Z, 0-9 and . _ + -"

@@ -117,6 +117,7 @@ def restore_targets(
             except NoWorkerError as error:
                 context.note_failure(Task.READ_DEVICES, error)
                 rows, finished = list_unread(filed, ids, error), False
+        boot_files.remember_pages(context, rows)
         # After the writes: until then irqbalance would move interrupts that are being restored.
         finished = boot_files.release_interrupts(context, machine, ids) and finished
         if ids is None:
@@ -158,6 +159,7 @@ def restore_all(context: Context, config: Config) -> tuple[Restored, ...]:
         _note_losses(context, filed)
         with _make_means(context, filed, config, worker_pool) as means:
             rows = restore_values(plan_rollback(machine, filed, means, stuck=scan.stuck), means)
+        boot_files.remember_pages(context, rows)
         boot_files.release_interrupts(context, machine, None)
     return rows
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ from hbatune.facts.attributes import BLOCK_SIZE_FILE
 from hbatune.facts.machine import WHOLE_MACHINE, Scope, gather_machine
 from hbatune.facts.model import Endpoint, Machine, MissingText, TargetKind, get_fact
 from hbatune.facts.names import shorten_names
+from hbatune.facts.survey import survey_requests
 from hbatune.facts.targets import ChosenTargets, choose_targets
 from hbatune.facts.udev import read_saved_texts
 from hbatune.plan import joint_limits, rows
@@ -280,6 +282,7 @@ class SituationRequest(Struct, frozen=True, kw_only=True):
     and its policy. Without ``means``, the scan does not take the lock. ``extra_settings`` are read
     in addition to the profile's, and for ``probes`` the facts of disks that probes need. With
     ``narrow``, the machine is reduced to the named disks if nothing else affects them.
+    ``firmware`` is whether a firmware is read again, or None to leave it out (``act.firmware``).
     """
 
     profile: Profile | str | None = None
@@ -290,6 +293,7 @@ class SituationRequest(Struct, frozen=True, kw_only=True):
     extra_settings: Collection[str] = ()
     probes: bool = False
     narrow: bool = False
+    firmware: bool | None = None
 
 
 def read_situation(request: SituationRequest) -> Situation:
@@ -314,6 +318,12 @@ def read_situation(request: SituationRequest) -> Situation:
     def scan(disks: Collection[str]) -> Situation:
         machine, filed = means.gather_journal(disks, attributes, config.act, adapter_files)
         machine = interrupts.with_records(machine, filed, files.locked)
+        if config.site.adapter and request.firmware is not None:
+            from hbatune.act.firmware import attach_pages  # few sites open a firmware
+
+            survey = partial(survey_requests, deadline=config.act.deadline_seconds)
+            pages = partial(attach_pages, machine, config.site, files.pages, survey)
+            machine = pages(fresh=request.firmware)
         return make_situation(config, profile, machine, names, means, filed)
 
     # LUNs share the budget of an array with other LUNs, which have to be counted.

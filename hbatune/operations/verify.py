@@ -51,6 +51,7 @@ from hbatune.probe.result import (
 from hbatune.probe.trace_file import MAX_LOST_FRACTION
 from hbatune.probe.verdict import BURST_PAIRS, MIN_PAIRS, describe_bursts
 from hbatune.probe.workloads import shape_burst, shape_load
+from hbatune.settings.table import FIRMWARE_COALESCING
 
 RAMP_S = 0.15
 """Seconds at the start of each run that do not count, since settings have just changed."""
@@ -123,7 +124,8 @@ class Verification:
     ) -> None:
         self._context = context
         self._situation = situation
-        self._plan = plan
+        # The firmware gets no more requests than a write needs.
+        self._plan = plan = replace(plan, rows=tuple(filter(_is_compared, plan.rows)))
         self._request = request
         self._open = ExitStack()
         config = situation.config.probe
@@ -207,7 +209,8 @@ class Verification:
         verified = VerificationResult(rows, unmeasured=self._skipped, thorough=thorough)
         verified.originals = self._originals
         verified.watched, verified.trace = self._request.watched, self._request.trace
-        applied = [*(row for row in rows if row.outcome is Outcome.WRITTEN), *self._set_rows]
+        written = (row for row in rows if row.outcome is Outcome.WRITTEN)
+        applied = [*filter(_is_compared, written), *self._set_rows]
         todo = self._make_parts(applied)
         if not todo:
             if thorough and not verified.unmeasured:
@@ -349,6 +352,10 @@ class Verification:
 
     def _can_switch(self, part: Representative) -> bool:
         return can_switch(self._situation.machine, part.own, self._before)
+
+
+def _is_compared(row: Row) -> bool:
+    return row.setting != FIRMWARE_COALESCING
 
 
 def _choose_load(spec: ProbeSpec, subject: Subject, watched: Path | None) -> ProbeSpec:

@@ -387,6 +387,8 @@ def evaluate_setting(
         if current.reason is Reason.UNPARSABLE:
             reason = LimitReason(Limit.UNPARSABLE, (current.text or "",))
         is_absent = current.reason is Reason.ABSENT
+        if is_absent and setting.name == table.FIRMWARE_COALESCING:
+            reason = LimitReason(Limit.FIRMWARE_CLOSED)
         return EvaluatedSetting(State.ABSENT if is_absent else State.UNREADABLE, limit=reason)
     legal = device_limits.resolve_value(setting, effect.value, current, device)
     if isinstance(legal, FixedSetting):

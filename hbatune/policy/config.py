@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
@@ -120,6 +120,12 @@ class Vendors(StrEnum):
     FOLLOW = "follow"
 
 
+class SiteAdapter(Struct, frozen=True, forbid_unknown_fields=True):
+    """The options of an adapter: whether coalescing in its ``firmware`` is read, or also set."""
+
+    firmware: Literal["read", "set"] | None = None
+
+
 class Site(Struct, frozen=True, forbid_unknown_fields=True):
     """The facts about this installation that only its administrators know.
 
@@ -127,7 +133,8 @@ class Site(Struct, frozen=True, forbid_unknown_fields=True):
     ``array`` contains the arrays shared with other hosts. ``members`` maps disks or stable ids to
     the number of drives of the RAID volume. ``approved`` contains the allowed firmware and driver
     versions. ``vendors`` is the use of vendors' advice. ``uses`` lists disks by a use that vendors
-    have advice for, such as ``oracle-asm``.
+    have advice for, such as ``oracle-asm``. ``adapter`` has the options of adapters, by PCI address
+    or SCSI host.
     """
 
     exclude: tuple[Text, ...] = ()
@@ -136,6 +143,7 @@ class Site(Struct, frozen=True, forbid_unknown_fields=True):
     approved: tuple[ApprovedVersions, ...] = ()
     vendors: Vendors = Vendors.OFF
     uses: dict[Text, tuple[Text, ...]] = {}
+    adapter: dict[Text, SiteAdapter] = {}
 
 
 class DriftReaction(StrEnum):
@@ -177,6 +185,7 @@ class SiteKey(StrEnum):
     ARRAY = "vendor and model of array {}"
     MEMBERS = "members"
     USES = "uses {}"
+    ADAPTER = "adapter"
 
 
 class UnmatchedName(Struct, frozen=True):

@@ -280,3 +280,4 @@ def _list_site_names(site: Site) -> Iterator[tuple[str, Iterable[str]]]:
     yield SiteKey.MEMBERS, site.members
     for use, names in site.uses.items():
         yield SiteKey.USES.format(use), names
+    yield SiteKey.ADAPTER, site.adapter

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import wraps
 
 from hbatune.facts import families, family, model, names, routes
-from hbatune.facts.attributes import PARTITIONS, parse_integer, parse_text
+from hbatune.facts.attributes import FIRMWARE_FILE, PARTITIONS, get_text, parse_integer, parse_text
 from hbatune.facts.model import Attribute, Endpoint, Missing, Processors, Vector
 from hbatune.facts.targets import make_target
 from hbatune.settings import setting as formats
@@ -217,6 +217,33 @@ def limit_reconnects(wanted: int, current: int, device: Device) -> LegalValue | 
     if missing := -wanted % delay:
         return LegalValue(wanted + missing, LimitReason(Limit.WHOLE_ATTEMPTS, (delay,)))
     return LegalValue(wanted)
+
+
+def limit_firmware(wanted: Value, current: Value, device: Device) -> LegalValue | FixedSetting:
+    """Only with `firmware = "set"`, for a page that the firmware and `perf_mode` let be changed.
+
+    0 keeps depth and timeout if the page has a flag to switch it off. Otherwise it is 1/0.
+    """
+    from hbatune.mpi import PageWord
+
+    coalescing, *words = str(get_text(device.attributes, FIRMWARE_FILE)).split()
+    depth, _, timeout = coalescing.partition("/")
+    ages = [int(word[4:]) for word in words if word.startswith("age:")]
+    age = LimitReason(Limit.PAGE_AGE, tuple(ages)) if ages else None
+    if wanted == 0:
+        is_off = PageWord.OFF in words or int(depth) <= 1 or timeout == "0"
+        off = f"{coalescing} {PageWord.OFF}" if PageWord.FLAGGED in words else "1/0"
+        wanted = current if is_off else off
+    if wanted == current:
+        return LegalValue(wanted, age)
+    fixed = {
+        PageWord.FIXED: Limit.UNCHANGEABLE,
+        PageWord.PERF_MODE: Limit.BY_PERF_MODE,
+        PageWord.READ_ONLY: Limit.SITE_READS_ONLY,
+    }
+    for word in fixed.keys() & words:
+        return FixedSetting(LimitReason(fixed[word], parts=(age,) if age else ()))
+    return LegalValue(wanted, age)
 
 
 def find_scheduler(attributes: formats.Attributes) -> Value | None:

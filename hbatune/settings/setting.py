@@ -1,5 +1,6 @@
 """The types of settings: formats of values, limits of devices and their reasons."""
 
+import re
 from collections.abc import Callable, Collection, Mapping
 from enum import StrEnum
 from functools import lru_cache, partial
@@ -321,6 +322,19 @@ AGGREGATION = ValueFormat(
 0 is off; ``8/200`` is an interrupt after 8 completions, or 200 µs after the first of them. The
 feature has the completions minus one in bits 7:0 and the time in 100 µs in bits 15:8. It is off if
 either is 0 (NVMe base specification, Interrupt Coalescing).
+"""
+
+_COALESCING = r"([2-9]|[1-9][0-9]|1[0-9]{2}|2[0-4][0-9]|25[0-5])/([1-9][0-9]{0,2}|1000)"
+
+FIRMWARE_COALESCING = ValueFormat(
+    '0 for off, or "DEPTH/TIMEOUT", from "2/1" to "255/1000"',
+    lambda text: " ".join(word for word in text.split() if "/" in word or word == "off"),
+    lambda value: _is_in_range(value, 0, 0) or re.fullmatch(_COALESCING, str(value)) is not None,
+)
+"""Replies for one interrupt, and the longest delay in a unit that no header of the drivers names.
+
+The text has further words, and the bytes of the page (``hbatune.mpi``). A value with ``off`` has
+the timeout and depth of a page that is switched off.
 """
 
 NO_TIMEOUT = (1 << 32) - 1

@@ -10,7 +10,7 @@ import errno
 from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 
-from hbatune.facts.attributes import ERROR_COUNTER
+from hbatune.facts.attributes import ERROR_COUNTER, FIRMWARE_FILE
 from hbatune.facts.model import SAVED_PREFIX, TAG_COUNT_FILE, TargetKind
 from hbatune.settings import limits
 from hbatune.settings import setting as formats
@@ -30,6 +30,8 @@ number (block/blk-mq.c: blk_mq_update_nr_requests calls mq-deadline's dd_depth_u
 stores the number), newer ones scale it."""
 IRQ_AFFINITY = "irq_affinity"
 """Is also set by irqbalance."""
+FIRMWARE_COALESCING = "firmware_coalescing"
+"""Is read and set only for adapters that the site has opened, and only by commands."""
 
 SCHEDULER_TUNABLES = "queue/iosched/"
 """The directory of the current scheduler's tunables, which exist only with it. async_depth is one
@@ -308,6 +310,17 @@ SETTINGS: dict[str, Setting] = {
             disrupts="a write resets the adapter, and its link goes down and comes back",
         ),
         Setting(
+            FIRMWARE_FILE,
+            "interrupt coalescing in the firmware of an adapter that [site.adapter] opens",
+            "drivers/scsi/mpi3mr/mpi3mr_app.c, drivers/scsi/mpt3sas/mpt3sas_ctl.c: IOC page 1",
+            formats.FIRMWARE_COALESCING,
+            on=TargetKind.HOST,
+            lost_by="a reset of the adapter",
+            limit=limits.limit_firmware,
+            group=_COALESCING,
+            alias=FIRMWARE_COALESCING,
+        ),
+        Setting(
             # The path from a host's class device to the function that its driver is bound to.
             "../../../driver/module/parameters/perf_mode",
             "mpt3sas: 2 coalesces least, never off; megaraid_sas: 2 is off, 0 the most",
@@ -353,7 +366,8 @@ def list_attributes(
     settings = [SETTINGS[name] for name in names if SETTINGS[name].on is on]
     paths: dict[str, None] = {}
     for setting in settings:
-        paths |= dict.fromkeys((*setting.paths, *setting.needs))
+        if setting.name != FIRMWARE_COALESCING:  # a scan must not open a firmware
+            paths |= dict.fromkeys((*setting.paths, *setting.needs))
     return tuple(paths)
 
 

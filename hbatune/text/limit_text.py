@@ -54,6 +54,12 @@ class Limit(StrEnum):
     BY_OPTION = "its module's option {} sets it at the next load (--module-options)"
     READ_ONLY = "read-only in this driver"
     UNCHANGEABLE = "the controller says that it cannot be changed"
+    BY_PERF_MODE = "the driver sets it at each reset, by its option perf_mode"
+    PAGE_AGE = "read from the firmware {} min ago"
+    SITE_READS_ONLY = '[site.adapter] has firmware = "read": not set'
+    FIRMWARE_CLOSED = (
+        'its firmware has it; [site.adapter] with firmware = "read" or "set" lets hbatune open it'
+    )
     # of the site's facts (policy/budget.py)
     ARRAY_SHARE = "the maximum for each path to a LUN, by the array limits in [site]"
     DRIVES = "{} for each of the {} drives in the array"

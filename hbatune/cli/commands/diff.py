@@ -26,6 +26,7 @@ def run(args: argparse.Namespace) -> int:
         snapshot=args.snapshot,
         # Options of a module affect all disks that it serves.
         narrow=not args.module_options,
+        firmware=False,
     )
     options = args.module_options
     differences = find_differences(request, module_options=options, measured=Paths.history)

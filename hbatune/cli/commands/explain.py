@@ -110,7 +110,11 @@ def run(args: argparse.Namespace) -> int:
 def _show_targets(args: argparse.Namespace) -> int:
     """Print all settings of the named targets, or one."""
     request = SituationRequest(
-        profile=args.profile, targets=args.targets, snapshot=args.snapshot, narrow=True
+        profile=args.profile,
+        targets=args.targets,
+        snapshot=args.snapshot,
+        narrow=True,
+        firmware=False,
     )
     try:
         explanation = differences.explain_target(request, args.setting)

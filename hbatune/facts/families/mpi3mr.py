@@ -59,6 +59,10 @@ FAMILY = family.Family(
         ),
         polled=_count_polled,
     ),
+    coalescing=(
+        # mpi/mpi30_cnfg.h: mpi3_ioc_page1
+        "firmware_coalescing",
+    ),
     options=(
         family.Option("poll_queues", family.Purpose.VECTORS, 1, 126),
         # In newer drivers: 0 keeps completions in the hard interrupt.

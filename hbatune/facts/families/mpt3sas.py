@@ -79,6 +79,8 @@ FAMILY = family.Family(
     coalescing=(
         # mpt3sas_base.c: _base_update_ioc_page1_inlinewith_perf_mode
         "perf_mode",
+        # mpi/mpi2_cnfg.h: MPI2_CONFIG_PAGE_IOC_1
+        "firmware_coalescing",
     ),
     options=(
         family.Option("max_queue_depth", family.Purpose.HOST_DEPTH, 1, 30000, own=-1),

@@ -12,7 +12,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[3] / "hbatune"
 
 ROOMS = (
-    *("errors", "shipped", "nvme", "loader", "processes", "children", "workers", "render"),
+    *("errors", "shipped", "nvme", "mpi", "loader", "processes", "children", "workers", "render"),
     *("facts", "text.limit_text", "settings", "policy", "plan", "snapshot"),
     *("act", "boot", "probe", "search", "checks", "watch", "sizing"),
     *("operations", "agent", "fleet", "text", "report", "cli", "__main__"),
@@ -31,6 +31,7 @@ OPENS = {
     "cli.streams": "/dev/null, in the place of standard streams that are closed",
     "text.basic_output": "/dev/null, for what --quiet leaves out",
     "nvme": "the device node, for admin commands; only act asks for one that sets something",
+    "mpi": "the device node, for requests to a firmware; only act asks for one that sets something",
     "operations.boot_files": "a temporary folder, in which udev judges the rules to come",
     "probe.fio": "the logs of a replay, in the temporary folder of its run",
     "probe.guard": "the file that a probe without --destructive writes to, made for it",

@@ -270,20 +270,27 @@ METRICS: dict[str, object] = {"textfile": "/var/lib/prometheus/node-exporter"}
 UNITS: tuple[tuple[str, dict[str, object]], ...] = (
     ("hbatune.service", {}),
     ("hbatune.service", METRICS),
+    ("hbatune.service", {"firmware": True}),
     ("hbatune-audit.service", METRICS),
 )
 
 
-@pytest.fixture(params=UNITS, ids=["daemon", "daemon with metrics", "audit"])
+@pytest.fixture(params=UNITS, ids=["daemon", "with metrics", "with firmware", "audit"])
 def unit(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     name, more = request.param
-    values = {"executable": "/usr/bin/true", "at_home": False, "textfile": None}
+    values = {"executable": "/usr/bin/true", "at_home": False, "textfile": None, "firmware": False}
     (tmp_path / name).write_text(render_template("systemd", f"{name}.j2", **{**values, **more}))
     return tmp_path / str(name)
 
 
 def test_unit_entries_have_the_identifier(unit: Path) -> None:
     assert "\nSyslogIdentifier=hbatune\n" in unit.read_text()
+
+
+def test_unit_opens_firmware_after_permission(unit: Path, request: pytest.FixtureRequest) -> None:
+    text, is_opened = unit.read_text(), "with firmware" in request.node.name
+    for line in ("DeviceAllow=char-bsg rw", "DeviceAllow=/dev/mpt3ctl rw", "CAP_SYS_RAWIO"):
+        assert (line in text) is is_opened
 
 
 needs_systemd = pytest.mark.skipif(

@@ -18,7 +18,7 @@ def rows(family: str, **overrides: object) -> list[Row]:
     return list(plan.rows)
 
 
-@pytest.mark.parametrize("family", ["mpi3mr", "smartpqi", "ahci", "virtio_scsi", "ipr"])
+@pytest.mark.parametrize("family", ["smartpqi", "ahci", "virtio_scsi", "ipr"])
 def test_driver_without_lever_is_absent(family: str) -> None:
     [row] = rows(family)
     assert (row.target, row.adapter, row.setting) == ("0000:01:00.0", "0000:01:00.0", "coalescing")
@@ -31,7 +31,7 @@ def test_hpsa_coalescing_is_fixed() -> None:
     assert (row.state, row.value) == (State.FIXED, None)
 
 
-@pytest.mark.parametrize("family", ["lpfc", "qla2xxx", "mpt3sas", "megaraid_sas", "nvme"])
+@pytest.mark.parametrize("family", ["lpfc", "qla2xxx", "mpi3mr", "mpt3sas", "megaraid_sas", "nvme"])
 def test_driver_with_lever_is_omitted(family: str) -> None:
     assert rows(family) == []
 
@@ -41,7 +41,7 @@ def test_adapter_without_interrupts_is_omitted() -> None:
 
 
 def test_only_named_adapter_planned() -> None:
-    card = adapter(target="0000:01:00.0", family="mpi3mr", controller=None)
+    card = adapter(target="0000:01:00.0", family="smartpqi", controller=None)
     wanted = profile(("coalescing", Exactly(0)))
     host = machine(adapters=(card,))
     assert make_plan(host, wanted, only={"sda@0000:02:00.0-0:0:0:0"}).rows == ()
@@ -49,8 +49,8 @@ def test_only_named_adapter_planned() -> None:
 
 
 def test_row_shows_only_unfolded(capsys: pytest.CaptureFixture[str]) -> None:
-    card = adapter(target="0000:01:00.0", family="mpi3mr", controller=None)
-    planned_rows = rows("mpi3mr")
+    card = adapter(target="0000:01:00.0", family="smartpqi", controller=None)
+    planned_rows = rows("smartpqi")
     show_rows(planned_rows, machine(adapters=(card,)), unfold=False)
     assert capsys.readouterr().out == ""
     show_rows(planned_rows, machine(adapters=(card,)), unfold=True)

@@ -71,7 +71,7 @@ def test_hidden_rows_are_not_counted(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 0)
-    card = adapter(family="mpi3mr", controller=None)
+    card = adapter(family="smartpqi", controller=None)
     see(machine(endpoint(attributes={}), adapters=(card,)))  # nothing that can be written
     for option in ([], ["--all"]):
         main([*command.split(), "--profile", "oltp", *option])
