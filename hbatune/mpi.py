@@ -103,27 +103,30 @@ def change_page(page: bytes, value: str) -> bytes:
 
 
 class _Adapter:
-    """An operational adapter and its device node; PageError if it is not operational."""
+    """An adapter and its device node. It gets a request only while it is operational."""
 
     def __init__(self, sysfs: str) -> None:
         driver, self._number = _read(f"{sysfs}/proc_name"), int(_read(f"{sysfs}/unique_id"))
-        states = {"state": "running"}
+        self._states = {f"{sysfs}/state": "running"}
         if driver == "mpi3mr":
             self.version, name = _MPI3, f"mpi3mrctl{self._number}"
             # mpi3mr_app.c: adp_state_show. mpt3sas has no such file: it refuses with EAGAIN.
-            states["adp_state"] = "1"
+            self._states[f"{sysfs}/adp_state"] = "1"
             device = _read(f"{sysfs}/device/{name}/bsg/{name}/dev")
             self._node = nvme.find_node(f"bsg/{name}", device)
         elif driver in _NODES:
             self.version, self._node = _MPI2, nvme.find_node(*_NODES[driver])
         else:
             raise PageError(f"no known way to the firmware behind {driver}")
-        for file, operational in states.items():
-            if (state := _read(f"{sysfs}/{file}")) != operational:
-                raise PageError(f"the adapter is not operational: its {file} is {state}")
 
     def send(self, action: int, data: bytes = b"") -> bytes:
-        """Send one request for the page; return the header or the page that it reads."""
+        """Send one request for the page; return the header or the page that it reads.
+
+        Raises OSError, and PageError without a request if the adapter is not operational.
+        """
+        for file, operational in self._states.items():
+            if (state := _read(file)) != operational:
+                raise PageError(f"the adapter is not operational: {file} is {state}")
         descriptor = os.open(self._node, os.O_RDWR | os.O_CLOEXEC)
         try:
             send = _send3 if self.version is _MPI3 else _send2

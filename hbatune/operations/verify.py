@@ -36,7 +36,6 @@ from hbatune.probe import history, run, selection
 from hbatune.probe.guard import make_scratch_file
 from hbatune.probe.history import Proof
 from hbatune.probe.prove import Proving, Representative, make_representatives
-from hbatune.probe.replay import make_replay
 from hbatune.probe.result import (
     Failed,
     Figures,
@@ -48,7 +47,6 @@ from hbatune.probe.result import (
     Subject,
     Workload,
 )
-from hbatune.probe.trace_file import MAX_LOST_FRACTION
 from hbatune.probe.verdict import BURST_PAIRS, MIN_PAIRS, describe_bursts
 from hbatune.probe.workloads import shape_burst, shape_load
 from hbatune.settings.table import FIRMWARE_COALESCING
@@ -336,6 +334,8 @@ class Verification:
         )
         trace, short = self._request.trace, self.budget.workload
         if trace is not None:
+            from hbatune.probe.replay import make_replay  # most comparisons replay nothing
+
             self._workloads[subject.target] = make_replay(trace, short.runtime, writes=writable)
             return
         spec = _choose_load(profile.probe, subject, self._request.watched)
@@ -448,6 +448,9 @@ def _fit_time(
     )
     runs = 2 * (pairs + BURST_PAIRS) + 1  # one more for warm-up
     if request.trace is not None:
+        from hbatune.probe.replay import make_replay
+        from hbatune.probe.trace_file import MAX_LOST_FRACTION
+
         # The writes count only for the time to read the logs.
         short = make_replay(request.trace, config.verify_seconds, writes=True)
         runs = 2 * pairs + 1

@@ -26,7 +26,6 @@ from msgspec.structs import replace
 
 from hbatune import children
 from hbatune.facts.sampler import CpuTime, read_cpu_time
-from hbatune.probe.replay import format_logs
 from hbatune.probe.result import (
     Failed,
     Failure,
@@ -355,6 +354,8 @@ def measure(
     hangs. Raises ``UnsafeNameError`` for a node that a job file cannot name.
     """
     values = {"workload": workload, "size": size, "cpus": cpus}
+    from hbatune.probe.replay import format_logs  # it also loads what records a trace
+
     logs, values["pause"], moved = format_logs(workload, size)
     job = render_template("templates", "probe.fio.j2", logs=len(logs), nodes=nodes, **values)
     try:

@@ -19,7 +19,6 @@ from hbatune.policy.library import installed_library
 from hbatune.probe import comparison, workloads
 from hbatune.probe.guard import MIN_SCRATCH_SIZE
 from hbatune.probe.knee import Knee
-from hbatune.probe.replay import make_replay
 from hbatune.probe.result import Pattern, ProbeResult, Skipped, Workload
 from hbatune.probe.run import TogetherResult
 from hbatune.probe.workloads import NamedWorkload, load_workloads
@@ -143,6 +142,8 @@ def _make_own_workload(args: argparse.Namespace) -> NamedWorkload | None:
     if args.trace is not None:
         if args.together or any(option is not None for option in options):
             raise UsageError("--trace is the complete load of a disk", hint="omit other options")
+        from hbatune.probe.replay import make_replay  # most probes replay nothing
+
         writes = args.destructive or args.file is not None
         workload = make_replay(args.trace, args.runtime, writes=writes)
         return NamedWorkload("trace", probe_tables.format_load(workload), (), (workload,))
