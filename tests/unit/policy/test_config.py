@@ -11,6 +11,7 @@ from hbatune.policy.config import (
     ApprovedVersions,
     Config,
     LimitScope,
+    SiteAdapter,
     load_config,
     load_configuration,
     with_profile,
@@ -47,6 +48,14 @@ def test_removed_keys_are_ignored(site: SiteFolder) -> None:
     assert main(["config", "check"]) == 0
     site.put("hbatune.toml", f"[daemon]\n{listen}[site]\nprobe = true\n")
     assert main(["config", "check"]) == 2
+
+
+def test_firmware_is_opened_by_adapter(site: SiteFolder) -> None:
+    site.put("hbatune.toml", '[site.adapter."0000:03:00.0"]\nfirmware = "read"\n')
+    assert load_config(site.library).site.adapter == {"0000:03:00.0": SiteAdapter("read")}
+    site.put("hbatune.toml", '[site.adapter."0000:03:00.0"]\nfirmware = "write"\n')
+    with pytest.raises(PolicyError, match='found "write", expected read or set'):
+        load_config(site.library)
 
 
 def test_approved_versions_name_family(site: SiteFolder) -> None:

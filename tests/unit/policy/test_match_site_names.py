@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from hbatune.facts.model import Kind
-from hbatune.policy.config import Site, SiteArray, UnmatchedName
+from hbatune.policy.config import Site, SiteAdapter, SiteArray, UnmatchedName
 from hbatune.policy.match import (
     SiteNames,
     expand_site_for_udev,
@@ -111,11 +111,13 @@ def test_unmatched_names_show_key() -> None:
             SiteArray("other", 1, vendor=SDA.vendor, model="VRAID"),
         ),
         members={"naa.2": 4},
+        adapter={"0000:01:00.0": SiteAdapter("read"), "0000:99:00.0": SiteAdapter("set")},
     )
     assert list_unmatched_names(HERE, site) == (
         UnmatchedName("exclude", "sdz"),
         UnmatchedName("targets of array db", "naa.1"),
         UnmatchedName("members", "naa.2"),
+        UnmatchedName("adapter", "0000:99:00.0"),
         UnmatchedName("vendor and model of array mistyped", f"DGG {SDA.model}"),
         UnmatchedName("vendor and model of array other", f"{SDA.vendor} VRAID"),
     )
