@@ -60,8 +60,7 @@ _REPLY_BYTES, _STATUS = 24, 0x7FFF
 def read_page(sysfs: str, *, header: bool = True) -> str:
     """Return the page of the SCSI host in ``sysfs`` as a text: ``DEPTH/TIMEOUT``, words, bytes.
 
-    It reads the header first, unless this process has just read the page. Raises OSError: a
-    PageError, or the driver's refusal, such as EAGAIN during a reset.
+    It reads the header first, unless this process has just read the page. Raises OSError.
     """
     adapter = _Adapter(sysfs)
     if header:
@@ -79,10 +78,7 @@ def read_page(sysfs: str, *, header: bool = True) -> str:
 
 
 def write_page(sysfs: str, text: str, value: str) -> None:
-    """Write the page whose ``text`` was just read, with the depth, timeout and flag of ``value``.
-
-    Raises OSError.
-    """
+    """Write the page whose ``text`` was just read, with the fields of ``value``. Raises OSError."""
     *words, digits = text.split()
     if PageWord.FIXED in words or PageWord.PERF_MODE in words:
         raise PageError("the firmware or perf_mode controls this page")
@@ -120,10 +116,7 @@ class _Adapter:
             raise PageError(f"no known way to the firmware behind {driver}")
 
     def send(self, action: int, data: bytes = b"") -> bytes:
-        """Send one request for the page; return the header or the page that it reads.
-
-        Raises OSError, and PageError without a request if the adapter is not operational.
-        """
+        """Send one request, or raise PageError if not operational; return the header or page."""
         for file, operational in self._states.items():
             if (state := _read(file)) != operational:
                 raise PageError(f"the adapter is not operational: {file} is {state}")

@@ -6,10 +6,10 @@ after a refusal or a kill, no look sends another request.
 """
 
 import os
-import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
+from time import CLOCK_BOOTTIME, clock_gettime
 
 import msgspec
 from msgspec import Struct
@@ -29,7 +29,6 @@ from hbatune.settings.table import FIRMWARE_COALESCING
 
 Page = Attribute | Missing
 Reader = Callable[[Requests], Survey]
-"""Reads a page in a worker with a deadline."""
 _UNCONFIRMED: Page = Missing(Reason.UNREADABLE, text=MissingText.UNCONFIRMED_PAGE)
 
 
@@ -47,21 +46,20 @@ def attach_pages(
     controls = []
     for control in machine.controls:
         adapter = machine.adapters_by_target[control.adapter]
-        if FIRMWARE_COALESCING in family_named(adapter.family).coalescing:
-            for name in site.adapter.keys() & list_adapter_names(adapter):
-                if (access := site.adapter[name].firmware) is not None:
-                    page = _get_page(control, access, folder / control.target, reader, fresh=fresh)
-                    values = {**control.attributes, FIRMWARE_FILE: page}
-                    control = replace(control, attributes=values)
+        has_page = FIRMWARE_COALESCING in family_named(adapter.family).coalescing
+        for name in site.adapter.keys() & list_adapter_names(adapter):
+            if has_page and (access := site.adapter[name].firmware) is not None:
+                page = _get_page(control, access, folder / control.target, reader, fresh=fresh)
+                control = replace(control, attributes=control.attributes | {FIRMWARE_FILE: page})
         controls.append(control)
     return replace(machine, controls=tuple(controls))
 
 
 def _get_page(control: Control, access: str, path: Path, reader: Reader, *, fresh: bool) -> Page:
     record = loader.load_or(path, None, loader.STATE_BOUNDS, _Record)
-    is_known = record is not None and isinstance(record.page, Attribute)
     is_read_only = access == "read"
-    if os.geteuid() == 0 and (record is None or (fresh and not (is_known and is_read_only))):
+    fresh = fresh and not (is_read_only and record and isinstance(record.page, Attribute))
+    if os.geteuid() == 0 and (record is None or fresh):
         try:
             _save(path, _UNCONFIRMED)  # no request that could not be remembered
             page = reader({control.sysfs: (FIRMWARE_FILE,)})[control.sysfs][FIRMWARE_FILE]
@@ -74,15 +72,13 @@ def _get_page(control: Control, access: str, path: Path, reader: Reader, *, fres
         return Missing(Reason.UNREADABLE, text=MissingText.NOT_ROOT)
     if isinstance(record.page, Missing):
         return record.page
-    words = [record.page.text, f"age:{int(_read_clock() - record.seconds) // 60}"]
+    words = [record.page.text, f"age:{int(clock_gettime(CLOCK_BOOTTIME) - record.seconds) // 60}"]
     return Attribute(" ".join([*words, PageWord.READ_ONLY] if is_read_only else words), True)
 
 
 def note_rows(folder: Path, rows: Iterable[Row | Restored]) -> None:
     """Remember the values that a run has read after its writes."""
     for row in rows:
-        if row.outcome is None:
-            continue
         path, value, page = folder / row.target, row.found, _UNCONFIRMED
         record = loader.load_or(path, None, loader.STATE_BOUNDS, _Record)
         if value is None and row.outcome in DONE_OUTCOMES:
@@ -95,10 +91,6 @@ def note_rows(folder: Path, rows: Iterable[Row | Restored]) -> None:
 
 
 def _save(path: Path, page: Page) -> _Record:
-    record = _Record(page, _read_clock())
+    record = _Record(page, clock_gettime(CLOCK_BOOTTIME))
     files.replace(path, msgspec.json.encode(record), mode=files.READABLE_MODE)
     return record
-
-
-def _read_clock() -> float:
-    return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -34,7 +34,7 @@ MAP_TABLE = "dm/table"
 # Exists for each interrupt vector; the text lists the vectors that are exempt from coalescing.
 EXEMPT_FEATURE = 0x09
 # A page of an opened adapter's firmware, read like a file of its SCSI host (``act.firmware``).
-FIRMWARE_FILE = "firmware/coalescing"
+FIRMWARE_FILE = "firmware/firmware_coalescing"
 
 # Counts commands that ended without good status, including full queues (drivers/scsi/scsi_lib.c:
 # scsi_complete).

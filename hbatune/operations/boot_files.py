@@ -181,7 +181,7 @@ def release_interrupts(context: Context, machine: Machine, ids: Collection[str] 
 
 def remember_pages(context: Context, rows: Iterable[Row | Restored]) -> None:
     """Remember the coalescing that a run has left in the firmware of adapters."""
-    if written := [row for row in rows if row.setting == FIRMWARE_COALESCING]:
+    if written := [row for row in rows if row.setting == FIRMWARE_COALESCING and row.outcome]:
         from hbatune.act.firmware import note_rows  # few sites open a firmware
 
         note_rows(context.paths.pages, written)

@@ -133,8 +133,7 @@ class Site(Struct, frozen=True, forbid_unknown_fields=True):
     ``array`` contains the arrays shared with other hosts. ``members`` maps disks or stable ids to
     the number of drives of the RAID volume. ``approved`` contains the allowed firmware and driver
     versions. ``vendors`` is the use of vendors' advice. ``uses`` lists disks by a use that vendors
-    have advice for, such as ``oracle-asm``. ``adapter`` has the options of adapters, by PCI address
-    or SCSI host.
+    have advice for, such as ``oracle-asm``. ``adapter`` has options, by PCI address or SCSI host.
     """
 
     exclude: tuple[Text, ...] = ()

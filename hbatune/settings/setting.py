@@ -332,9 +332,7 @@ FIRMWARE_COALESCING = ValueFormat(
     lambda value: _is_in_range(value, 0, 0) or re.fullmatch(_COALESCING, str(value)) is not None,
 )
 """Replies for one interrupt, and the longest delay in a unit that no header of the drivers names.
-
-The text has further words, and the bytes of the page (``hbatune.mpi``). A value with ``off`` has
-the timeout and depth of a page that is switched off.
+The text has further words (``hbatune.mpi``). ``off`` keeps the fields of a page switched off.
 """
 
 NO_TIMEOUT = (1 << 32) - 1

@@ -317,8 +317,6 @@ SETTINGS: dict[str, Setting] = {
             on=TargetKind.HOST,
             lost_by="a reset of the adapter",
             limit=limits.limit_firmware,
-            group=_COALESCING,
-            alias=FIRMWARE_COALESCING,
         ),
         Setting(
             # The path from a host's class device to the function that its driver is bound to.
