@@ -2,8 +2,7 @@
 
 The rules decide which values a disk gets, save its original ones, and write to idle disks. A small
 program writes the rest (``udev/hbatune-write.sh.j2``): udev does not repeat a write that failed.
-The template of the file (``udev/hbatune.rules.j2``) has the lines that are the same for every
-profile.
+The file's template (``udev/hbatune.rules.j2``) has the lines that all profiles share.
 
 The rules skip all but plain disks, and disks excluded by any name. If udev cannot express a name
 exactly, the rules skip more disks than necessary; the daemon tunes the remaining ones.
@@ -177,9 +176,8 @@ def _write_text(setting: Setting, wish: str, text: str) -> Iterator[RuleLine]:
 def start_writer(values: Collection[str]) -> RuleLine:
     """Return the line that starts ``udev/hbatune-write.sh.j2``, and records what it could not set.
 
-    udev's own assignment does not repeat a write that the kernel refuses with EBUSY. The program is
-    not in RUN, which starts after the assignments of all rules: it would overwrite an
-    administrator's later ones.
+    udev does not repeat a write refused with EBUSY. The program is not in RUN, which starts after
+    the assignments of all rules: it would overwrite an administrator's later ones.
     """
     words = ["/bin/sh", str(Paths.udev_writer), "$sys$devpath"]
     # nr_requests depends on the scheduler, which is read even if no rule sets it.

@@ -1,8 +1,7 @@
 """Install files below a root, and remove the unchanged ones.
 
-hbatune never replaces or removes a file with content that it did not write. The manifest, the
-record of the installed files, is durable before the first file. It has the old and the new sum of
-each file until all are installed.
+hbatune never replaces or removes content that it did not write. The manifest, the record of the
+installed files, is durable before the first file. It has each file's old and new sum until the end.
 """
 
 import errno
@@ -159,8 +158,7 @@ def place_pieces(root: Path, manifest_path: Path, pieces: Sequence[Piece]) -> li
     for name, new_sum in new_sums.items():
         sums[name] = tuple(dict.fromkeys((*sums.get(name, ()), *new_sum)))
     begun = replace(before.with_sums(sums), folders=tuple(folders))
-    # Before the first file: if killed at any instant, `uninstall` identifies every file as
-    # hbatune's.
+    # Before the first file: if killed at any instant, `uninstall` identifies every file.
     try:
         save_manifest(record, begun)
     except OSError as error:

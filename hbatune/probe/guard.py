@@ -75,9 +75,8 @@ def find_write_refusal(subject: Subject, target_names: Collection[str]) -> Skipp
 def claim_device(subject: Subject) -> Iterator[Skipped | None]:
     """Claim the device during a run, or yield why that is impossible.
 
-    During the claim, the kernel refuses to mount it, to swap on it or to stack a device on it
-    (block/bdev.c: bd_prepare_to_claim). Opening it exclusively fails while a mount, swap or another
-    device holds it (open(2): O_EXCL).
+    The kernel then refuses to mount it, to swap on it or to stack a device on it (block/bdev.c:
+    bd_prepare_to_claim). While any of these holds it, the claim fails (open(2): O_EXCL).
     """
     target, node = subject.target, subject.endpoint.device_node
     if node is None:
@@ -96,10 +95,7 @@ def claim_device(subject: Subject) -> Iterator[Skipped | None]:
 
 
 def read_signature(node: str) -> "str | OSError | None":
-    """Return the type that libblkid finds, None if it finds none, or the error if it failed.
-
-    libblkid recognises every filesystem, RAID and partition table.
-    """
+    """Return the filesystem, RAID or partition table that libblkid finds, None, or its error."""
     command = ["blkid", "--probe", "--output", "export", "--", node]
     try:
         completed = children.run(command, _SECONDS)

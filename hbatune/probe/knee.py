@@ -69,8 +69,7 @@ class Knee(Struct, frozen=True):
 def list_sweep_points(results: Iterable[ProbeResult]) -> list[Point]:
     """Return the depths of a sweep, each with the windows of its run that have I/O.
 
-    A stored result has no windows: its run is the only one. If there are several runs at one depth,
-    the fastest counts.
+    A stored result has no windows: its run is the only one. Of several runs, the fastest counts.
     """
     points = []
     for depth, runs in group_items(results, lambda result: result.workload.issued).items():

@@ -207,10 +207,7 @@ class _Runs:
         self.doubted = 0
 
     def pairs(self, count: int, end: float) -> Iterator[tuple[Figures, Figures]]:
-        """Yield ``count`` pairs, before and after, or fewer if the comparison has to end.
-
-        The runs become as long as the time until ``end`` permits.
-        """
+        """Yield up to ``count`` pairs, before and after, with runs as long as ``end`` permits."""
         lost = completed = 0
         means = self._means
         while completed < count and lost <= MAX_LOST_PAIRS and not means.stop():

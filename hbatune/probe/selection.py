@@ -34,9 +34,8 @@ def choose_representatives(
 ) -> Selection:
     """Choose one endpoint for each (adapter, medium, model) among ``targets``.
 
-    ``targets`` are kernel names of endpoints, or of adapters for all of their endpoints. Endpoints
-    that are ``busy``, mounted or in use are chosen only if a group has no others, and fc and iscsi
-    only if ``shared``.
+    ``targets`` are kernel names of endpoints, or of adapters for all their endpoints. Endpoints
+    that are ``busy``, mounted or in use are a group's last choice. fc and iscsi need ``shared``.
     """
     groups: dict[_Group, list[Subject]] = {}
     for subject in list_subjects(machine, targets):
@@ -182,8 +181,7 @@ def _find_serving_cpus(machine: Machine, adapters: Collection[str]) -> tuple[int
 def _choose_probe_cpus(machine: Machine, serving: Collection[int] | None) -> tuple[int, ...]:
     """Return the online CPUs that are neither ``serving`` nor isolated, for the load (D0-13).
 
-    If the configuration gives isolated CPUs to probes, return those instead. Empty if the serving
-    CPUs are unknown.
+    Return isolated CPUs instead if the configuration gives them; none if ``serving`` is unknown.
     """
     if serving is None:
         return ()
