@@ -91,13 +91,9 @@ def apply_profile(context: Context, request: ApplyRequest) -> ApplyResult:
     with context.lock(), WorkerPool() as worker_pool:
         means = locked_means(paths, context.patience, worker_pool)
         wanted = SituationRequest(
-            profile=profile,
-            targets=request.targets,
-            means=means,
-            probes=request.probe,
-            firmware=True,
+            profile=profile, targets=request.targets, means=means, probes=request.probe
         )
-        situation = read_situation(wanted)
+        situation = read_situation(replace(wanted, firmware=True))
         losses = situation.journal.losses
         if any(loss.kind is not journal.LossKind.DAMAGED for loss in losses):
             raise journal.LostError(losses)
@@ -171,11 +167,8 @@ def preview_apply(
 ) -> tuple[Differences, ComparisonPreview | None]:
     """Return the plan of an apply, and what it compares; nothing is locked, written or measured."""
     profile = request.profile or load_configuration().profile  # as in ``apply_profile``
-    situation = read_situation(
-        SituationRequest(
-            profile=profile, targets=request.targets, probes=request.probe, firmware=False
-        )
-    )
+    wanted = SituationRequest(profile=profile, targets=request.targets, probes=request.probe)
+    situation = read_situation(replace(wanted, firmware=False))
     plan = situation.plan(named=bool(request.targets), disrupt=request.disrupt)
     rows = plan.rows
     if request.module_options:

@@ -125,7 +125,7 @@ class Explanation(Struct, frozen=True):
 
 def explain_target(request: SituationRequest, setting: str | None) -> Explanation:
     """Explain one or all settings of the chosen targets; UsageError if none has the setting."""
-    situation = read_situation(request)
+    situation = read_situation(replace(request, firmware=False))
     explainer = _Explainer(situation)
     settings = (*explainer.explain_targets(setting), *explainer.explain_adapters(setting))
     without_rules: tuple[WithoutRules, ...] = ()

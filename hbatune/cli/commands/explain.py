@@ -110,11 +110,7 @@ def run(args: argparse.Namespace) -> int:
 def _show_targets(args: argparse.Namespace) -> int:
     """Print all settings of the named targets, or one."""
     request = SituationRequest(
-        profile=args.profile,
-        targets=args.targets,
-        snapshot=args.snapshot,
-        narrow=True,
-        firmware=False,
+        profile=args.profile, targets=args.targets, snapshot=args.snapshot, narrow=True
     )
     try:
         explanation = differences.explain_target(request, args.setting)
