@@ -4,6 +4,7 @@ import hashlib
 import subprocess
 from collections import Counter
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from statistics import quantiles
 
@@ -21,6 +22,8 @@ LOADS = {
     "mixed": ("--rw=randrw", "--iodepth=32", "--rate_iops=200,80", "--rate_process=poisson"),
     "bursts": ("--rw=randread", "--iodepth=16", "--thinktime=100ms", "--thinktime_blocks=32"),
 }
+PAUSE_US = 500_000
+"""fio waits longer before a replay, and no load pauses for so long."""
 LOCK = Path("/run/hbatune/trace.lock")
 
 
@@ -66,6 +69,21 @@ def replay_trace(file: Path, disk: str, copy: Path, *words: str) -> tuple[Done, 
     assert captured.code == 0, captured.err
     assert done.code == 0, done.out + done.err
     return done, load_trace(copy)
+
+
+def select_replay(trace: Trace) -> Trace:
+    """Return the longest part of a trace without a pause: hbatune and udev read before and after.
+
+    The part with the most I/Os would begin and end with a complete burst, unlike the original.
+    """
+    arrivals = trace.arrivals_us
+    starts = [0]
+    for number, (earlier, later) in enumerate(pairwise(arrivals), 1):
+        if later - earlier > PAUSE_US:
+            starts.append(number)
+    parts = [slice(*ends) for ends in pairwise([*starts, len(arrivals)])]
+    longest = max(parts, key=lambda part: part.stop - part.start)
+    return Trace(trace.header, *(column[longest] for column in trace.columns))
 
 
 def measure_trace(trace: Trace) -> TraceFigures:

@@ -7,7 +7,6 @@ from statistics import median
 
 import pytest
 
-from hbatune.probe.trace_file import select_busiest
 from tests.lab.guest.traced_loads import (
     LOADS,
     TraceFigures,
@@ -16,6 +15,7 @@ from tests.lab.guest.traced_loads import (
     make_twins,
     measure_trace,
     replay_trace,
+    select_replay,
 )
 from tests.soak.guest.results import save_results
 
@@ -37,8 +37,7 @@ def test_replays_are_as_originals(scsi_debug: Callable[..., list[str]], tmp_path
             originals.append(measure_trace(trace))
         words = ["--destructive"] if "--rw=randrw" in load else []
         _, replayed = replay_trace(tmp_path / "0.trace", twin, tmp_path / "copy.trace", *words)
-        # hbatune and udev read the disk before and after.
-        figures = compare_figures(originals, measure_trace(select_busiest(replayed, SECONDS)))
+        figures = compare_figures(originals, measure_trace(select_replay(replayed)))
         results[name] = figures
         for figure, (difference, spread) in figures.items():
             if difference > max(TOLERANCE, spread):
