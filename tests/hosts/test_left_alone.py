@@ -139,10 +139,10 @@ def test_local_rule_sets_safe_zoned_scheduler(
 ) -> None:
     root = built(described)
     words = ("diff", "--profile", "oltp", "--json")
-    [scheduler, requests] = json.loads(run_command(root, *words))["rows"]
+    [scheduler, requests, _] = json.loads(run_command(root, *words))["rows"]
     assert (scheduler["state"], requests["state"]) == ("excluded", "excluded")
     command = [*OWN_CONFIGURATION, sys.executable, "-c", _RULE % wanted + _RUN, *words]
-    [scheduler, requests] = json.loads(run(root, command).decode())["rows"]
+    [scheduler, requests, _] = json.loads(run(root, command).decode())["rows"]
     value = wanted if state == "drift" else None
     assert (scheduler["state"], scheduler["value"]) == (state, value)
     assert requests["state"] == "excluded"

@@ -26,7 +26,9 @@ def blocks(document: Path) -> list[str]:
 
 
 def test_documented_configuration_loads(site: SiteFolder) -> None:
-    configuration, options = blocks(README.parent / "docs/configuration.md")
+    configuration, firmware, options = blocks(README.parent / "docs/configuration.md")
+    site.put("hbatune.toml", firmware)
+    assert load_config(site.library).site.adapter["0000:03:00.0"].firmware == "read"
     site.put("hbatune.toml", configuration)
     site.put("rules.d/options.toml", options)
     assert load_config(site.library).site.exclude == ("wwn-0x5000c500a1b2c3d4", "0000:03:00.0")
