@@ -195,7 +195,11 @@ def find_busiest_load(moments: Iterable[WatchedMoment]) -> WantedLoad:
 
 
 def find_running_depth(moments: Iterable[WatchedMoment], disk: str, id: str = "") -> int:
-    """Return the mean I/Os in flight on a disk while it had any (D2-8). UsageError without I/O."""
+    """Return the mean number of I/Os in flight on a disk while it had any (D2-8).
+
+    The disk is given by target or id. If its ``id`` is also given, only the id identifies it. The
+    result is from 1 to the maximum depth of a workload. UsageError if there is no I/O.
+    """
     depths = []
     for moment in moments:
         for reading in moment.readings:

@@ -161,7 +161,10 @@ def describe_limit(reason: LimitReason | str | None) -> str:
 
 @lru_cache(maxsize=1024)  # thousands of disks share few reasons
 def explain_limit(reason: LimitReason | str | None) -> tuple[str, str]:
-    """Return a reason as a sentence, and the remedy; both may be empty. A text stays unchanged."""
+    """Return a reason as a sentence, and the remedy; both may be empty.
+
+    The text of a device, a family or a writer stays unchanged.
+    """
     if not isinstance(reason, LimitReason):
         return reason or "", ""
     sentence = reason.limit.format(*reason.facts)

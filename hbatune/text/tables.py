@@ -44,7 +44,11 @@ STYLES = {state: style for style, states in _STATES_BY_STYLE.items() for state i
 
 
 class Column(Struct, frozen=True):
-    """A column. Its ``stacked`` paragraphs are lines in a pipe, ``once`` hides repeated text."""
+    """A column. Only prose wraps between words, and only a state has a style.
+
+    With ``stacked`` the paragraphs of a cell are separate lines in a pipe, too. With ``once`` a
+    terminal shows equal text of adjacent rows only once.
+    """
 
     title: str
     is_prose: bool = False
