@@ -7,7 +7,7 @@ from unittest import mock
 import pytest
 from msgspec.structs import replace
 
-from hbatune.cli.commands import probe
+from hbatune.probe import workloads
 from hbatune.probe.workloads import NamedWorkload, find_workload
 from tests.lab.guest import multipath, service
 from tests.lab.guest.command import configure, hbatune
@@ -156,7 +156,7 @@ def thin_workload(name: str, shipped: Any) -> NamedWorkload:
 
 def test_depth_sweep_reads_remote_port(array: Fabric) -> None:
     def prepare() -> None:
-        mock.patch.object(probe, "find_workload", thin_workload).start()
+        mock.patch.object(workloads, "find_workload", thin_workload).start()
 
     disk = array.disks_of(0)[0]
     words = ("probe", "queue-depth", "--runtime", "0.5", "--json", disk)
