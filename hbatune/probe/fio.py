@@ -27,6 +27,7 @@ from msgspec.structs import replace
 from hbatune import children
 from hbatune.facts.sampler import CpuTime, read_cpu_time
 from hbatune.probe.result import (
+    REPLAY_GRACE_S,
     Failed,
     Failure,
     Figures,
@@ -240,7 +241,7 @@ def _make_replay_figures(run: Count, jobs: Sequence[_Job], seconds: float, rate:
             transferred += sum(side.io_bytes for side in job.sides)
     if run.ios < round(rate * seconds):
         # Each job still had an I/O in flight at the end. It counts, so its time counts, too.
-        seconds += max(0.0, run.seconds - end)
+        seconds += REPLAY_GRACE_S + max(0.0, run.seconds - end)
     return _make_figures([replace(run, seconds=seconds)], transferred / run.ios)
 
 

@@ -18,7 +18,7 @@ from heapq import heappop, heappush
 from pathlib import Path
 
 from hbatune.errors import UsageError
-from hbatune.probe.result import Pattern, TracePart, Workload
+from hbatune.probe.result import REPLAY_GRACE_S, Pattern, TracePart, Workload
 from hbatune.probe.trace_file import SECTOR_BYTES, Trace, load_trace, select_busiest
 
 MAX_JOBS = 1024
@@ -156,7 +156,7 @@ def format_log(
         begin_ms = trace.arrivals_us[number] // 1000 - (number in pauses)
         lines.append(f"disk wait {lead_in_ms + begin_ms} 0")
         lines.append(f"disk {'write' if trace.writes[number] else 'read'} {offset} {length}")
-    end_ms = lead_in_ms + round(1000 * trace.header.seconds)
+    end_ms = lead_in_ms + round(1000 * (trace.header.seconds + REPLAY_GRACE_S))
     lines.append(f"disk wait {end_ms} 0")
     if not numbers:
         # fio 3.39 opens the disk of a log without I/O for writes. An engine without a disk does it.

@@ -79,6 +79,7 @@ FILE_ID = "file:"
 """Prefix of the id of a result that was measured on a file, not a disk; its directory follows."""
 ADAPTER_ID = "adapter:"
 """Prefix of the id of a result of all disks of an adapter in parallel; its name follows."""
+REPLAY_GRACE_S = 0.1  # seconds after the end of a replayed trace, for I/Os that are late
 MIN_RATE_FRACTION = 0.95  # minimum fraction of an open loop's rate to count as achieved
 FULL_FRACTION = 0.9  # D3-6: above this fraction of the issued depth, the pipe is full
 
