@@ -1,4 +1,4 @@
-"""hbatune tunes storage adapters on Linux, proves that it helped, and can put everything back."""
+"""hbatune tunes storage adapters on Linux, proves that it helped, and can restore it all."""
 
 __version__ = "1.1.0"
 

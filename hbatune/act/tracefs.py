@@ -132,9 +132,9 @@ class WriteTrace(TraceInstance):
         return [write for write in writes if write.time > max(since, gap)], gap < since
 
     def remove(self) -> None:
-        """Remove the instance and the kprobe, also those that a killed process has left."""
+        """Remove the instance and the kprobe, also after the process that made them was killed."""
         super().remove()
-        with suppress(OSError):  # there is none
+        with suppress(OSError):  # no kprobe exists
             self._change_kprobes("-:hbatune/write")
 
     def _change_kprobes(self, command: str) -> None:

@@ -92,7 +92,7 @@ class ChosenTargets(Struct, frozen=True):
 
     ids: frozenset[str] | None
     endpoints: tuple[Endpoint, ...]
-    adapters: tuple[Adapter, ...]  # named ones, and those of named targets
+    adapters: tuple[Adapter, ...]  # named adapters, and the adapters of named targets
     vectors: tuple[Vector, ...]  # all interrupts of these adapters
 
 
