@@ -16,18 +16,22 @@ THREADS = 24
 """Each has one I/O at a time: a thread with more would wait for requests outside of the kernel."""
 INSTANCE = Path("/sys/kernel/tracing/instances/hbatune-why")
 CGROUPS = Path("/sys/fs/cgroup")
-RULES = 3000
-RULE = "filter add dev lo ingress protocol ip prio 1 u32 match u32 {} 0xffffffff at 12 action pass"
+TABLES, RULES = range(1, 4), range(4000)
+"""A table of cls_u32 has at most 4,095 rules."""
+RULE = "filter add dev lo ingress protocol ip prio {} u32 match u32 {} 0xffffffff at 12 action pass"
 SENDER = """
 import os, socket, time
 os.sched_setaffinity(0, {0})
+os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
 receiver = socket.socket(type=socket.SOCK_DGRAM)
 receiver.bind(("127.0.0.1", 0))
 sender = socket.socket(type=socket.SOCK_DGRAM)
 sender.connect(receiver.getsockname())
 while True:
-    for _ in range(40):
+    for _ in range(12):
         sender.send(b"x")
+    for _ in range(12):
+        receiver.recv(1)
     time.sleep(0.01)
 """
 LOOPBACK_CPUS = Path("/sys/class/net/lo/queues/rx-0/rps_cpus")
@@ -169,9 +173,10 @@ def plant_busy_sibling(scsi_debug: Loader) -> Iterator[tuple[str, Answer]]:
 def busy_receiver(cpu: int) -> Iterator[None]:
     """Have a CPU receive packets, each through many rules. Its other softirqs wait.
 
-    Another CPU sends them over the loopback (Documentation/networking/scaling.rst: RPS).
+    Another CPU sends them over the loopback (Documentation/networking/scaling.rst: RPS), the next
+    ones shortly after the last have arrived, and before it runs other tasks.
     """
-    rules = [RULE.format(number) for number in range(RULES)]
+    rules = [RULE.format(table, number) for table in TABLES for number in RULES]
     LOOPBACK_CPUS.write_text(f"{1 << cpu:x}")
     subprocess.run(["tc", "qdisc", "add", "dev", "lo", "clsact"], check=True)
     try:
