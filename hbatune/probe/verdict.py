@@ -10,6 +10,7 @@ import math
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
+from functools import lru_cache
 from itertools import pairwise, product, repeat
 from operator import mul
 from random import Random
@@ -39,7 +40,6 @@ Two blocks with a linear drift are twice as far apart as the halves of each.
 MAX_EXACT_PAIRS = 12
 """With more pairs, ``RANDOM_EXCHANGES`` random exchanges are tried instead of all."""
 RANDOM_EXCHANGES = 4095
-RESAMPLES = 1999
 MAX_PAIRS = 1000  # that ``verify_pairs`` allows (policy.config.ProbeConfig)
 MAX_ADVICE_S = 600.0  # the default of ``verify_limit``
 MAX_METRICS = 16  # maximum number of metrics of a verdict, in a file of any version
@@ -335,47 +335,52 @@ def compute_chance(pairs: Sequence[Sequence[float]]) -> tuple[float, ...]:
 
 
 def compute_interval(sides: Sequence[Sequence[float]], confidence: float) -> tuple[float, float]:
-    """Return the bootstrap-t confidence interval for the mean of a side of at least two values.
+    """Return Student's confidence interval for the mean of a side of at least two values.
 
-    With two sides, it is for the mean of the second minus the mean of the first. Studentised, since
-    percentile intervals of so few values are too narrow (Hall, The Annals of Statistics 16, 1988;
-    Efron and Tibshirani, An Introduction to the Bootstrap, 1993, 12.5). The same values give the
-    same interval.
+    With two sides, it is for the mean of the second minus the mean of the first (Welch, Biometrika
+    34, 1947). The distribution has to be symmetric. Differences within pairs are, because the order
+    within each pair is random.
     """
-    mean, error = _measure_sides(sides)
-    if error == 0:
+    first, *second = map(statistics.fmean, sides)
+    mean = second[0] - first if second else first
+    squares = [statistics.variance(side) / len(side) for side in sides]
+    square = sum(squares)
+    if square == 0:
         return mean, mean
-    # A fixed seed, so the same runs never give two verdicts.
-    random, ratios = Random(len(sides[0])), []
-    for _ in range(RESAMPLES):
-        drawn = [random.choices(side, k=len(side)) for side in sides]
-        drawn_mean, drawn_error = _measure_sides(drawn)
-        # A resample of one repeated value has no error; the error of the full sample is used.
-        ratios.append((drawn_mean - mean) / (drawn_error or error))
-    ratios.sort()
-    # The interval excludes the outermost resamples.
-    index = math.ceil((1 + confidence) / 2 * (len(ratios) + 1)) - 1
-    index = min(index, len(ratios) - 1)
-    return mean - ratios[index] * error, mean - ratios[-1 - index] * error
+    inverse = 0.0
+    for part, side in zip(squares, sides, strict=True):
+        inverse += (part / square) ** 2 / (len(side) - 1)
+    freedom = int(1 / inverse + 1e-9)  # rounding must not cost a degree
+    reach = compute_student_quantile(confidence, freedom) * math.sqrt(square)
+    return mean - reach, mean + reach
 
 
-def _measure_sides(sides: Sequence[Sequence[float]]) -> tuple[float, float]:
-    """Return the mean of a side, or how much the second's is more, and its standard error."""
-    first, *others = map(statistics.fmean, sides)
-    return others[0] - first if others else first, math.hypot(*map(_compute_error, sides))
-
-
+@lru_cache(maxsize=256)
 def compute_student_quantile(confidence: float, freedom: int) -> float:
-    """Return the two-sided quantile of Student's t (Abramowitz and Stegun, 1964, 26.7.5)."""
-    x, v = statistics.NormalDist().inv_cdf((1 + confidence) / 2), freedom
-    terms = (
-        x,
-        (x**3 + x) / (4 * v),
-        (5 * x**5 + 16 * x**3 + 3 * x) / (96 * v**2),
-        (3 * x**7 + 19 * x**5 + 17 * x**3 - 15 * x) / (384 * v**3),
-        (79 * x**9 + 776 * x**7 + 1482 * x**5 - 1920 * x**3 - 945 * x) / (92160 * v**4),
-    )
-    return sum(terms)
+    """Return the two-sided quantile of Student's t."""
+    low, high = 0.0, math.pi / 2
+    for _ in range(60):  # halvings, to the precision of a float
+        angle = (low + high) / 2
+        if _compute_student_probability(angle, freedom) < confidence:
+            low = angle
+        else:
+            high = angle
+    return math.tan(low) * math.sqrt(freedom)
+
+
+def _compute_student_probability(angle: float, freedom: int) -> float:
+    """Return the probability of a value up to tan(angle) * sqrt(freedom), positive or negative.
+
+    It is a finite sum (Abramowitz and Stegun, 1964, 26.7.3 and 26.7.4).
+    """
+    odd = freedom % 2
+    term = math.cos(angle) if odd else 1.0
+    total = term if freedom > 1 else 0.0
+    for number in range(2 + odd, freedom - 1, 2):
+        term *= math.cos(angle) ** 2 * (number - 1) / number
+        total += term
+    total *= math.sin(angle)
+    return (angle + total) * 2 / math.pi if odd else total
 
 
 def _list_exchanges(pairs: int) -> Iterator[Sequence[int]]:
@@ -391,11 +396,3 @@ def _list_exchanges(pairs: int) -> Iterator[Sequence[int]]:
     for _ in range(RANDOM_EXCHANGES):
         bits = f"{random.getrandbits(pairs):0{pairs}b}"
         yield [1 if bit == "1" else -1 for bit in bits]
-
-
-def _compute_error(values: Sequence[float]) -> float:
-    """Return the standard error of the mean; 0 if all values are equal."""
-    count, mean = len(values), math.fsum(values) / len(values)
-    square = math.fsum((value - mean) ** 2 for value in values)
-    # Rounding leaves a tiny square even if all values are equal.
-    return math.sqrt(square / (count - 1) / count) if square > 1e-24 else 0.0

@@ -36,17 +36,10 @@ FALSE_ALARMS = {Conclusion.IMPROVED, Conclusion.REGRESSED}
 TOLERANCE = Tolerance()
 
 
-@pytest.fixture
-def fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fewer resamples: the rate of false alarms is the randomisation's, not the bootstrap's."""
-    monkeypatch.setattr(verdict, "RESAMPLES", 99)
-
-
 def judged(noise: str, seed: int, slower: float = 1.0, count: int = DEFAULT_PAIRS) -> Verdict:
     return evaluate_pairs(NoisyDisk(NOISES[noise], seed).pairs(count, slower), TOLERANCE, SECONDS)
 
 
-@pytest.mark.usefixtures("fast")
 @pytest.mark.parametrize("count", [MIN_PAIRS, DEFAULT_PAIRS])
 @pytest.mark.parametrize("noise", NOISES)
 def test_identical_settings_rarely_alarm(noise: str, count: int) -> None:
@@ -60,7 +53,6 @@ def test_apply_uses_fewest_pairs() -> None:
     assert compute_chance([[1.0]] * MIN_PAIRS)[0] <= ALPHA < fewer
 
 
-@pytest.mark.usefixtures("fast")
 @pytest.mark.parametrize(
     ("noise", "least"),
     [("quiet", 95), ("drifting", 95), ("a cache that warms up", 95), ("heavy-tailed", 90)],
@@ -78,7 +70,6 @@ def test_fewest_pairs_detect_fourfold_change(noise: str, least: int) -> None:
     )
 
 
-@pytest.mark.usefixtures("fast")
 def test_chance_alone_limits_false_alarms() -> None:
     rare = 0
     for seed in range(2000):
@@ -91,7 +82,6 @@ def test_chance_alone_limits_false_alarms() -> None:
     assert rare <= 32  # of 2,000 at 1 %: 20, and 2.7 standard deviations
 
 
-@pytest.mark.usefixtures("fast")
 @pytest.mark.parametrize("noise", ["quiet", "drifting"])
 def test_fifteen_percent_is_detected(noise: str) -> None:
     slower = Counter(judged(noise, seed, 1.15).word for seed in range(100))
@@ -119,7 +109,6 @@ def test_quiet_machine_proves_no_change() -> None:
     assert all(change.low > 0.9 and change.high < 1.1 for change in judgement.changes)
 
 
-@pytest.mark.usefixtures("fast")
 def test_noisy_verdict_estimates_time() -> None:
     conclusions, seconds = Counter[Conclusion](), 0.5
     for seed in range(20):
@@ -184,7 +173,6 @@ def test_noise_floor_ignores_side_gap() -> None:
 RUNS = st.tuples(*(st.floats(0, 1e12) for _ in Metric)).map(lambda values: figures(*values))
 
 
-@pytest.mark.usefixtures("fast")
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
 @given(st.lists(st.tuples(RUNS, RUNS), max_size=14))
 def test_any_figures_give_valid_verdict(
@@ -254,7 +242,6 @@ def in_blocks(noise: str, seed: int, slower: float = 1.0) -> Verdict:
     )
 
 
-@pytest.mark.usefixtures("fast")
 @pytest.mark.parametrize("noise", NOISES)
 def test_drifting_blocks_raise_few_alarms(noise: str) -> None:
     alarms = sum(in_blocks(noise, seed).word in FALSE_ALARMS for seed in range(200))

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hbatune.probe import verdict
 from hbatune.search import tournament as rules
 from hbatune.search.tournament import (
     MAX_CANDIDATES,
@@ -22,13 +21,6 @@ from hbatune.search.tournament import (
 from tests.zoo.candidates import find_leader, play
 
 ALIKE = (1.0,) * 8
-
-
-@pytest.fixture(autouse=True)
-def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fewer resamples: what is counted here is the rounds' and the randomisation's."""
-    monkeypatch.setattr(verdict, "RESAMPLES", 199)
-    rules._judge.cache_clear()
 
 
 def better_by(gap: float, best: int) -> tuple[float, ...]:
