@@ -149,7 +149,7 @@ def find_cause(requests: Sequence[TracedRequest], limits: QueueLimits) -> Diagno
 def _find_request_wait(tail: Collection[TracedRequest], limits: QueueLimits) -> _NamedCause:
     """Return the cause of a wait for a request. With scheduler ``none``, a request is a tag."""
     allocated = median(request.allocated for request in tail)
-    writes = sum(request.operation[0] == "W" for request in tail) > len(tail) / 2
+    writes = sum(request.operation[0] == "W" for request in tail) >= len(tail) / 2
     if limits.scheduler == "none" and (tag_wait := _find_tag_wait(allocated, limits)):
         return tag_wait
     if _is_reached(allocated, limits.requests):

@@ -111,6 +111,14 @@ def test_writes_that_wait_with_free_requests_are_throttled() -> None:
     assert diagnose(reads, limits(wbt_us=2000)).cause is LatencyCause.UNKNOWN
 
 
+def test_writes_can_be_half_of_tail() -> None:
+    """Two reads were late by chance."""
+    times = {"got": 9000, "sent": 9010, "completed": 13_000}
+    late = [TracedRequest("8,0", operation, 0, **times) for operation in ("WS", "RS") * 2]
+    fast = [TracedRequest("8,0", "RS", 0, 10, 20, 4000) for _ in range(300)]
+    assert find_cause(fast + late, limits(wbt_us=2000)).cause is LatencyCause.WRITEBACK
+
+
 @pytest.mark.parametrize(
     ("file", "cause"),
     [
