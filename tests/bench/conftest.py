@@ -32,7 +32,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int):  # type: ign
     yield
     collect.pytest_sessionfinish(session, exitstatus)
     for series in kernels():
-        for file in sorted((CHECKOUT / "build/lab" / series / "artifacts/bench").glob("*.json")):
+        for file in sorted((CHECKOUT / "build/lab").glob(f"*{series}/artifacts/bench/*.json")):
             shutil.copy(file, RESULTS / file.name)
 
 

@@ -25,6 +25,11 @@ ONE_THREAD = "tcg,thread=single,tb-size=512"
 """How QEMU emulates one of several guests: its CPUs in turn. A thread for each CPU would often wait
 for the other one, which does not run, and atomic instructions cost more between threads. Three
 guests with one fixed load took 132 s with two threads each, and 96 s with one."""
+COUNTED_TIME = ("-icount", "shift=1,sleep=off")
+"""The clock of a guest that measures: 2 ns for each instruction, and if both CPUs are idle, it
+jumps to the next timer. So nothing else that runs here changes its times, and its sleeps take none.
+It needs ``ONE_THREAD``. The times of scsi_debug, a disk in the guest's memory, are exact. Reads of
+QEMU's disks take real time, in which this clock may jump far."""
 MEMORY = "2G"
 PROCESSORS = 2
 CPU = "qemu64,-cx16,+ssse3,+sse4.1,+sse4.2,+popcnt,+rdrand"
@@ -215,12 +220,14 @@ class Machine:
         monitor: socket.socket,
         guest: tuple[socket.socket, socket.socket],
     ) -> list[str]:
+        counts = self._topology is Topology.PROBED
         accelerator = os.environ.get("HBATUNE_LAB_ACCEL", self._accelerator)
         image, series = self._image, self.series
         third = "null" if self._terminal is Terminal.NONE else "chardev:terminal"
         return [
             *("setpriv", "--pdeathsig", "KILL", "--", *emulator.command),
-            *("-name", f"hbatune-lab-{series}", "-M", "q35", "-cpu", CPU, "-accel", accelerator),
+            *("-name", f"hbatune-lab-{series}", "-M", "q35", "-cpu", CPU),
+            *("-accel", ONE_THREAD if counts else accelerator, *(COUNTED_TIME if counts else ())),
             *("-smp", str(PROCESSORS), "-m", MEMORY),
             *("-nodefaults", "-display", "none", *_network(self._ssh)),
             *("-chardev", f"socket,id=monitor,fd={monitor.fileno()}", "-mon", "chardev=monitor"),

@@ -137,7 +137,7 @@ class Topology(StrEnum):
     """Which adapters a machine has. The guests with the longest tests start first."""
 
     MIXED = "mixed"  # one of each kind that QEMU itself emulates
-    PROBED = "probed"  # the same, for files with long probes: one guest for all files takes longest
+    PROBED = "probed"  # the same with a clock that counts instructions, for tests that measure
     TRI_MODE = "tri-mode"  # an eHBA 9600, with a drive or two of each kind
     MANY_DRIVES = "many-drives"  # an eHBA 9600 with 224 drives
     HBA_9400 = "hba-9400"  # an HBA 9400-16i, with two drives of each kind

@@ -29,6 +29,7 @@ from tests.lab.guest.known import (
 )
 
 KERNELS = ("6.12",)
+TOPOLOGY = "probed"
 ARTIFACTS = Path("/run/lab/artifacts/bench")  # fetched by the host
 TIMES = 20
 ANNOUNCED = Path("/run/lab/announced")

@@ -73,7 +73,7 @@ def double_read_ahead(lun: str) -> Done:
 
 def raise_depth_for_bursts(lun: str, prepare: Callable[[], None] = lambda: None) -> Done:
     """Apply a depth of 128 instead of 32, which only a load deeper than 24 reaches."""
-    set_service_time("ndelay", 4 * SERVICE_NS)
+    set_service_time("ndelay", 2 * SERVICE_NS)
     put(lun, "device/queue_depth", "32")
     words = ("apply", *profile("deep", "queue_depth", 128, 24), "--json", lun)
     return hbatune(*words, prepare=prepare)

@@ -61,9 +61,9 @@ def loaded(disk: str, load: tuple[str, ...] = READS, cgroup: Path = CGROUPS) -> 
 
 
 def ask(disk: str) -> dict[str, Any]:
-    """Return the document of `why` after two seconds."""
+    """Return the document of `why` after two seconds, with or without an answer."""
     done = hbatune("why", disk, "--json", "--seconds", "2")
-    assert done.code == 0, done.out + done.err
+    assert done.code in (0, 1), done.out + done.err
     assert not INSTANCE.exists()
     document: dict[str, Any] = done.json
     assert 0 < document["traced"] <= 1

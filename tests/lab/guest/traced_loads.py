@@ -22,7 +22,7 @@ LOADS = {
     "mixed": ("--rw=randrw", "--iodepth=32", "--rate_iops=200,80", "--rate_process=poisson"),
     "bursts": ("--rw=randread", "--iodepth=16", "--thinktime=100ms", "--thinktime_blocks=32"),
 }
-PAUSE_US = 500_000
+PAUSE_US = 200_000
 """fio waits longer before a replay, and no load pauses for so long."""
 LOCK = Path("/run/hbatune/trace.lock")
 
