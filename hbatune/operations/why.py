@@ -114,7 +114,8 @@ def explain_latency(
     )
     if latency.cause is not None and latency.p99_us is not None:
         figures = (latency.gain, latency.p99_us, latency.current)
-        cause = history.TracedCause(latency.cause, latency.lever, *figures)
+        vector_id = None if target.id == disk.id else target.id
+        cause = history.TracedCause(latency.cause, latency.lever, *figures, id=vector_id)
         origin = (machine.kernel, machine.boot_id, None, disk.target, disk.id)
         record = history.Record(time.time(), "why", *origin, None, traced=cause)
         save = partial(history.append, context.paths.history, [record])

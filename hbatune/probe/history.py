@@ -163,7 +163,7 @@ class TracedCause(Struct, frozen=True):
     """The cause of a disk's p99 in µs, as `why` traced it.
 
     The setting ``lever``, or ``none``, had the value ``current``. It can win at most the fraction
-    ``gain`` of the p99.
+    ``gain`` of the p99. ``id`` is the interrupt's, if the lever is its setting.
     """
 
     cause: ShortText
@@ -171,6 +171,7 @@ class TracedCause(Struct, frozen=True):
     gain: Figure
     p99_us: Figure
     current: Value | None = None
+    id: ShortText | None = None
 
 
 SCHEMA = "hbatune.history/1"
@@ -321,7 +322,7 @@ def find_causes(records: Iterable[Record], machine: Machine) -> dict[CauseKey, T
     for record in sorted(records, key=lambda record: record.time):
         if record.traced is not None and not any(_find_stale_reasons(record, machine)):
             causes[record.id] = record.traced
-    return {(id, cause.lever, cause.current): cause for id, cause in causes.items()}
+    return {(cause.id or id, cause.lever, cause.current): cause for id, cause in causes.items()}
 
 
 def _slim_history(history: History) -> History:

@@ -315,6 +315,24 @@ def test_interrupt_to_move_is_named(
     assert note is None or note in out
 
 
+def test_interrupt_shows_its_answer(command: Command, see: See, capsys: Capture) -> None:
+    busy = vector(irq=31, affinity=Attribute("0-3", True))
+    host = replace(machine(endpoint(), sdb()), vectors=(busy,))
+    events = []
+    for event in SimulatedDisk().trace():
+        events.append(replace(event, wait=(event.time_us - 800, event.time_us)))
+    sentence = "irq31: `why` traced a p99 of 1.00 ms: irq_affinity can win at most 80 % of it."
+    see(host)
+    assert command(FakeTrace([(events, 0)]), "sdb", on=host) == 0
+    capsys.readouterr()
+    main(["diff", "--profile", "oltp"])
+    assert sentence in " ".join(capsys.readouterr().out.split())
+    moved = replace(busy, affinity=Attribute("2", True))
+    see(replace(host, vectors=(moved,)))
+    main(["diff", "--profile", "oltp"])
+    assert "`why`" not in capsys.readouterr().out
+
+
 def test_path_means_its_map(command: Command, capsys: Capture) -> None:
     """Its depth is the depth of all its paths."""
     paths = [
