@@ -768,7 +768,8 @@ def test_verdict_begins_with_its_answer(
     assert main([*APPLY]) == 0
     output = capsys.readouterr().out
     assert "[ok] sda: better with nomerges, rq_affinity: " in output
-    assert re.search(r"  IOPS +\.+\|\.+ +\[-*o-*\] +\+\d", output)
+    assert re.search(r"  IOPS +\.+\|\.+ +o +\+\d", output), "narrower than a character"
+    assert re.search(r"  p99 +\.+\|\.+ +\[-*o-*\] +-\d", output)
 
 
 def test_verdict_names_second_comparison(
