@@ -158,15 +158,15 @@ class RaidFigures(Struct, frozen=True, forbid_unknown_fields=True):
 class RunFigures(Struct, frozen=True, forbid_unknown_fields=True):
     """The figures of one run of a document, by the fields of ``probe.result.Figures``.
 
-    ``pattern`` is a ``probe.result.Pattern``. ``depth`` counts the I/Os of all jobs.
+    ``pattern`` is a ``probe.result.Pattern``. ``depth`` counts the I/Os of all jobs, None for any.
     """
 
     when: Match
     pattern: Text
     block_size: Count
-    depth: Count
     figures: dict[str, Positive]
     source: Text
+    depth: Count | None = None
 
 
 class Yardsticks(Struct, frozen=True, forbid_unknown_fields=True):

@@ -243,10 +243,11 @@ def _list_medium_rows(result: ProbeResult, standing: Standing) -> Iterator[Docum
 def _list_runs(
     result: ProbeResult, subject: Subject, yardsticks: Yardsticks
 ) -> Iterator[DocumentRow]:
-    """Yield the figures of the documents' runs with exactly this load."""
-    load = (result.workload.pattern, result.workload.block_size, result.workload.issued)
+    """Yield the figures of the documents' runs with this load."""
+    workload = result.workload
     for run in yardsticks.run:
-        is_same = (run.pattern, run.block_size, run.depth) == load
+        load = (run.pattern, run.block_size, run.depth or workload.issued)
+        is_same = load == (workload.pattern, workload.block_size, workload.issued)
         if is_same and match.is_match(run.when, get_subject_traits(subject)):
             for figure, value in run.figures.items():
                 yield DocumentRow(run.source, result, figure, value, value, run.depth)

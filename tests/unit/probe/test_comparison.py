@@ -166,6 +166,24 @@ def test_same_load_stands_next_to_document(site: SiteFolder) -> None:
     )
 
 
+@pytest.mark.parametrize("depth", [1, 24])
+@pytest.mark.parametrize("block_size", [65536, 131072])
+def test_large_reads_are_compared_at_any_depth(
+    site: SiteFolder, depth: int, block_size: int
+) -> None:
+    """D0-16 has no depth, and D3-11 has depth 1 with 128K."""
+    drive = endpoint(target="nvme0n1", family="nvme", **NVME)
+    workload = Workload(Pattern.READ, block_size, depth)
+    result = ProbeResult(
+        "nvme0n1", drive.id, workload, figures(10_000, 100 * depth, 200), "3.33", ()
+    )
+    rows = compare_with_documents([result], machine(drive), site.library.yardsticks())
+    [mean] = [row for row in rows["D0"] if row.source == "D0-16"]
+    assert (mean.figure, mean.high, round(mean.ratio, 2)) == ("mean_us", 1000, depth / 10)
+    same_load = {row.source: row.depth for row in rows.get("D3", ())}
+    assert same_load == ({"D3-11": 1} if (depth, block_size) == (1, 131072) else {})
+
+
 def test_documented_runs_name_figures_and_patterns(site: SiteFolder) -> None:
     for run in site.library.yardsticks().run:
         assert Pattern(run.pattern)

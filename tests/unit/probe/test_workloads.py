@@ -50,6 +50,22 @@ def test_sweeps_cover_all_values() -> None:
     assert small == [512 << step for step in range(8)]
 
 
+def test_baselines_match_document() -> None:
+    """D3-1: one I/O at a time, small and random, then large and sequential."""
+    small, large = find_workload("qd1", LIBRARY).runs
+    assert (small.pattern, small.block_size, small.depth) == (Pattern.RANDOM_READ, 4096, 1)
+    assert (large.pattern, large.block_size, large.depth) == (Pattern.READ, 131_072, 1)
+
+
+def test_matrix_matches_document() -> None:
+    """D0-17: each depth with each block size, for 60 s."""
+    runs = find_workload("lab-matrix", LIBRARY).runs
+    loads = {(run.depth, run.block_size) for run in runs}
+    blocks = (4096, 8192, 65_536, 131_072)
+    assert loads == {(1 << step, block) for step in range(9) for block in blocks}
+    assert (len(runs), {run.runtime for run in runs}) == (36, {60.0})
+
+
 def test_writing_workloads_are_marked() -> None:
     assert {workload.name for workload in load_workloads(LIBRARY).values() if workload.writes} == {
         *("four-corners", "interference", "mix-sweep", "qd1-writes", "oltp1", "oltp2", "oltp3"),
