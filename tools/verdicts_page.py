@@ -14,7 +14,7 @@ BENCH_NAMES = (
 NAMES = (
     *("verdicts_itself", "verdicts_itself_by_default", "verdicts_cut", "verdicts_slower"),
     *("verdicts_raised", "verdicts_lowered", "verdicts_warming", "verdicts_beside"),
-    *BENCH_NAMES,
+    *("verdicts_9600", *BENCH_NAMES),
 )
 """The results, in the order of the table. Each has one file per kernel of a run."""
 HEAD = "| compared | times | verdicts | kernel | measured |"
