@@ -26,10 +26,11 @@ ONE_THREAD = "tcg,thread=single,tb-size=512"
 for the other one, which does not run, and atomic instructions cost more between threads. Three
 guests with one fixed load took 132 s with two threads each, and 96 s with one."""
 COUNTED_TIME = ("-icount", "shift=1,sleep=off")
-"""The clock of a guest that measures: 2 ns for each instruction, and if both CPUs are idle, it
-jumps to the next timer. So nothing else that runs here changes its times, and its sleeps take none.
-It needs ``ONE_THREAD``. The times of scsi_debug, a disk in the guest's memory, are exact. Reads of
-QEMU's disks take real time, in which this clock may jump far."""
+"""A clock that counts instructions, 2 ns for each, and jumps to the next timer if no CPU has work.
+So nothing else that runs here changes the guest's times, and its sleeps take none. The times of
+scsi_debug, a disk in the guest's memory, are exact. But reads of QEMU's disks take real time, in
+which this clock may jump far, by minutes beside other guests. It needs ``ONE_THREAD``.
+"""
 MEMORY = "2G"
 PROCESSORS = 2
 CPU = "qemu64,-cx16,+ssse3,+sse4.1,+sse4.2,+popcnt,+rdrand"
@@ -220,7 +221,7 @@ class Machine:
         monitor: socket.socket,
         guest: tuple[socket.socket, socket.socket],
     ) -> list[str]:
-        counts = self._topology is Topology.PROBED
+        counts = self._topology is Topology.COUNTED
         accelerator = os.environ.get("HBATUNE_LAB_ACCEL", self._accelerator)
         image, series = self._image, self.series
         third = "null" if self._terminal is Terminal.NONE else "chardev:terminal"

@@ -137,7 +137,8 @@ class Topology(StrEnum):
     """Which adapters a machine has. The guests with the longest tests start first."""
 
     MIXED = "mixed"  # one of each kind that QEMU itself emulates
-    PROBED = "probed"  # the same with a clock that counts instructions, for tests that measure
+    PROBED = "probed"  # the same, for files with long probes: one guest for all files takes longest
+    COUNTED = "counted"  # the same, with a clock that counts instructions, for a guest alone
     TRI_MODE = "tri-mode"  # an eHBA 9600, with a drive or two of each kind
     MANY_DRIVES = "many-drives"  # an eHBA 9600 with 224 drives
     HBA_9400 = "hba-9400"  # an HBA 9400-16i, with two drives of each kind
@@ -145,12 +146,13 @@ class Topology(StrEnum):
     THROTTLED = "throttled"  # a disk with a limited rate: a long write holds up what is behind it
 
 
-QEMUS_OWN = (Topology.MIXED, Topology.PROBED)
+QEMUS_OWN = (Topology.MIXED, Topology.PROBED, Topology.COUNTED)
 """The machines with adapters of QEMU only. They have no monitor, which the models need."""
 _ONE_OF_EACH = [*_MEGASAS, *_MPTSAS, *_SYM, *_NVME, *_NVME_SUBSYSTEM, *_PARAVIRTUAL, *_AHCI]
 _DEVICES = {
     Topology.MIXED: _ONE_OF_EACH,
     Topology.PROBED: _ONE_OF_EACH,
+    Topology.COUNTED: _ONE_OF_EACH,
     Topology.TRI_MODE: _ehba_9600(_drives(sas=(0, 1), sata=(4, 5), nvme=(32, 33))),
     Topology.MANY_DRIVES: _ehba_9600(
         _drives(sas=range(12), sata=range(12, 24), nvme=range(24, 223))

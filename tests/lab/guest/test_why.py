@@ -20,7 +20,6 @@ from tests.lab.guest.planted_causes import (
 from tests.lab.guest.values import put
 
 KERNELS = ("6.12",)
-TOPOLOGY = "probed"
 RUNS = 3
 LOCK = Path("/run/hbatune/trace.lock")
 

@@ -20,7 +20,7 @@ from tests.lab.guest.traced_loads import (
 from tests.soak.guest.results import save_results
 
 KERNELS = ("6.12",)
-TOPOLOGY = "probed"
+TOPOLOGY = "counted"
 ORIGINALS = 5
 SECONDS = 10
 TOLERANCE = 0.05

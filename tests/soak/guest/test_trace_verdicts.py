@@ -17,7 +17,7 @@ from tests.lab.guest.values import cat, put
 from tests.soak.guest.results import save_results
 
 KERNELS = ("6.12",)
-TOPOLOGY = "probed"
+TOPOLOGY = "counted"
 ROUNDS = 20
 LOAD_DEPTH = 24
 SHALLOW, DEEP = 8, 64

@@ -9,7 +9,6 @@ from tests.lab.guest.planted_causes import PLANTS, ask
 from tests.soak.guest.results import save_results
 
 KERNELS = ("6.12",)
-TOPOLOGY = "probed"
 RUNS = 13
 """Of each cause, so a hundred in all."""
 
