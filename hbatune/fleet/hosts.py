@@ -237,7 +237,7 @@ class UnusableSnapshot(Struct, frozen=True):
 
 
 def list_snapshot_files(paths: Iterable[Path]) -> tuple[Path, ...]:
-    """Return the named files, and snapshots in directories. UsageError if a directory has none."""
+    """Return files, and the snapshots in directories. UsageError if a directory lacks snapshots."""
     files: dict[Path, None] = {}
     for path in paths:
         if not path.is_dir():

@@ -29,7 +29,7 @@ COUNTED_TIME = ("-icount", "shift=1,sleep=off")
 """A clock that counts instructions, 2 ns for each, and jumps to the next timer if no CPU has work.
 So nothing else that runs here changes the guest's times, and its sleeps take none. The times of
 scsi_debug, a disk in the guest's memory, are exact. But reads of QEMU's disks take real time, in
-which this clock may jump far, by minutes beside other guests. It needs ``ONE_THREAD``.
+which this clock may jump far, by minutes if other guests run. It needs ``ONE_THREAD``.
 """
 MEMORY = "2G"
 PROCESSORS = 2
@@ -221,14 +221,16 @@ class Machine:
         monitor: socket.socket,
         guest: tuple[socket.socket, socket.socket],
     ) -> list[str]:
-        counts = self._topology is Topology.COUNTED
         accelerator = os.environ.get("HBATUNE_LAB_ACCEL", self._accelerator)
+        clock: tuple[str, ...] = ()
+        if self._topology is Topology.COUNTED:
+            accelerator, clock = ONE_THREAD, COUNTED_TIME
         image, series = self._image, self.series
         third = "null" if self._terminal is Terminal.NONE else "chardev:terminal"
         return [
             *("setpriv", "--pdeathsig", "KILL", "--", *emulator.command),
             *("-name", f"hbatune-lab-{series}", "-M", "q35", "-cpu", CPU),
-            *("-accel", ONE_THREAD if counts else accelerator, *(COUNTED_TIME if counts else ())),
+            *("-accel", accelerator, *clock),
             *("-smp", str(PROCESSORS), "-m", MEMORY),
             *("-nodefaults", "-display", "none", *_network(self._ssh)),
             *("-chardev", f"socket,id=monitor,fd={monitor.fileno()}", "-mon", "chardev=monitor"),

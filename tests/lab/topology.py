@@ -138,7 +138,7 @@ class Topology(StrEnum):
 
     MIXED = "mixed"  # one of each kind that QEMU itself emulates
     PROBED = "probed"  # the same, for files with long probes: one guest for all files takes longest
-    COUNTED = "counted"  # the same, with a clock that counts instructions, for a guest alone
+    COUNTED = "counted"  # the same, its clock counts instructions; no other guest runs
     TRI_MODE = "tri-mode"  # an eHBA 9600, with a drive or two of each kind
     MANY_DRIVES = "many-drives"  # an eHBA 9600 with 224 drives
     HBA_9400 = "hba-9400"  # an HBA 9400-16i, with two drives of each kind

@@ -1,6 +1,6 @@
 """Default applies of `oltp` on a disk of an emulated 9600: the share of each verdict.
 
-The disk is a file, and its times are those of this machine and its emulator.
+The disk is a file. This machine and its emulator decide its times.
 """
 
 from collections import Counter
