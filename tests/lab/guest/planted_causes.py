@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.lab.guest.command import hbatune
-from tests.lab.guest.kit import scsi_disks, wait_a_moment
+from tests.lab.guest.kit import scsi_disks, set_service_time, wait_a_moment
 from tests.lab.guest.values import cat, put
 
 SERVICE_NS = 4_000_000
@@ -131,8 +131,9 @@ def plant_holding_scheduler(scsi_debug: Loader) -> Iterator[tuple[str, Answer]]:
 
 @contextmanager
 def plant_slow_drive(scsi_debug: Loader) -> Iterator[tuple[str, Answer]]:
-    """Only the drive is slow: no limit is reached."""
+    """Only the drive is slow, so much that an emulated kernel's own delays do not count."""
     disk = _add_lun(scsi_debug)
+    set_service_time("ndelay", 4 * SERVICE_NS)
     with loaded(disk):
         yield disk, {"lever": "none", "cause": "drive"}
 
