@@ -144,14 +144,13 @@ class RunsAhead(Struct, frozen=True):
 
 
 class ComparisonsAhead(Struct, frozen=True):
-    """Endpoints will be compared with and without the change, ``pairs`` times each, and in bursts.
+    """Endpoints will be compared with and without the change, and in bursts.
 
     It takes about ``seconds``, and with the confirmation of regressions at most ``limit``. The
     settings of the target ``again`` were worse, and this confirms it.
     """
 
     endpoints: int
-    pairs: int
     seconds: float
     limit: int
     again: str = ""

@@ -47,7 +47,7 @@ from hbatune.probe.result import (
     Subject,
     Workload,
 )
-from hbatune.probe.verdict import BURST_PAIRS, MIN_PAIRS, describe_bursts
+from hbatune.probe.verdict import BURST_PAIRS, DEFAULT_PAIRS, describe_bursts
 from hbatune.probe.workloads import shape_burst, shape_load
 from hbatune.settings.table import FIRMWARE_COALESCING
 
@@ -135,7 +135,7 @@ class Verification:
         selection, self._filed = _select_representatives(situation, rows, request)
         self._workloads: dict[str, Workload] = {}
         self._bursts: dict[str, Workload] = {}
-        self._pairs = config.verify_pairs if request.thorough else MIN_PAIRS
+        self._pairs = config.verify_pairs if request.thorough else DEFAULT_PAIRS
         self.budget = _fit_time(selection.subjects, self._pairs, config, request)
         left_out = [Skipped(subject.target, Skip.NO_TIME) for subject in self.budget.left_out]
         self._skipped = (*selection.skipped, *left_out)
@@ -145,7 +145,7 @@ class Verification:
             knees = history.find_latest_knees(records, situation.machine, situation.profile.probe)
         for part in self._make_parts(rows):
             self._shape_load(part, knees)
-        twice = math.ceil(2 * self.budget.seconds)  # the confirmations take as long at most
+        twice = round(2 * self.budget.seconds)  # the confirmations take as long at most
         self._limit = config.verify_limit if request.thorough else twice
         run_s = self.budget.workload.runtime
         self._share = self.budget.seconds / max(1, len(self.budget.subjects))
@@ -189,7 +189,7 @@ class Verification:
         endpoints = len(self.budget.subjects)
         if endpoints and which("fio") is not None:
             seconds = self.budget.seconds
-            self._context.note(ComparisonsAhead(endpoints, self._pairs, seconds, self._limit))
+            self._context.note(ComparisonsAhead(endpoints, seconds, self._limit))
         current = read_affected_values(self._situation.machine, self._plan.drift, means)
         self._before = {**current, **self._originals}
         self._proving.stop = means.stop
@@ -248,8 +248,8 @@ class Verification:
         if self._can_switch(part):
             # The comparison and its bursts end when it was announced.
             seconds = self._share - (self._proving.clock() - began)
-            once = self._pairs / (self._count_steps(part.subject.target) - 1)
-            self._proving.first = seconds * once
+            pairs = self._proving.pairs = self._count_pairs(part.subject.target)
+            self._proving.first = seconds * pairs / (self._count_steps(part.subject.target) - 1)
             proofs, back = self._proving.prove(trial, part)
             if len(proofs) == 1 and proofs[0].verdict.runs and part.subject.target in self._bursts:
                 seconds = self._share - (self._proving.clock() - began)
@@ -302,15 +302,20 @@ class Verification:
         proving.due = proving.clock() + seconds + LATE_FRACTION * self._share
         return proving.compare(trial, part, part.own, None, seconds)
 
+    def _count_pairs(self, target: str) -> int:
+        """Return the number of pairs at the load: by default, more if there are no bursts."""
+        more = not self._request.thorough and target not in self._bursts
+        return self._pairs + (BURST_PAIRS if more else 0)
+
     def _count_steps(self, target: str) -> int:
         """Return the number of pairs, and of the first run, which warms up."""
-        return 1 + self._pairs + (BURST_PAIRS if target in self._bursts else 0)
+        return 1 + self._count_pairs(target) + (BURST_PAIRS if target in self._bursts else 0)
 
     def _announce_confirmation(self, target: str, seconds: float, count: int) -> None:
-        self._context.note(ComparisonsAhead(1, self._pairs, seconds, self._limit, target))
+        self._context.note(ComparisonsAhead(1, seconds, self._limit, target))
         # There are no bursts after a regression.
         bursts = BURST_PAIRS if target in self._bursts else 0
-        self._advance(target, count * self._pairs - bursts)
+        self._advance(target, count * self._proving.pairs - bursts)
 
     def _measure(
         self, subject: Subject, seconds: float, prepare: Prepare, *, bursts: bool = False

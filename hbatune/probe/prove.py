@@ -33,7 +33,7 @@ from hbatune.probe.result import (
     Skipped,
     Subject,
 )
-from hbatune.probe.verdict import DEFAULT_PAIRS, Verdict, evaluate_blocks, evaluate_pairs
+from hbatune.probe.verdict import DEFAULT_PAIRS, MIN_PAIRS, Verdict, evaluate_blocks, evaluate_pairs
 from hbatune.probe.workloads import Hidden, Unexercised, find_unexercised
 from hbatune.settings.table import find_group
 
@@ -90,7 +90,8 @@ class Proving(Struct):
         free = min(end - self.clock(), max(once, self.second))
         groups = _group_rows(part.own, combined.unexercised)
         count = len(groups) + 1  # all groups together again, if no single group is worse
-        while count > 1 and count * 2 * self.pairs * (self.overhead + self.least) > free:
+        pair = 2 * (self.overhead + self.least)
+        while count > 1 and count * min(self.pairs, MIN_PAIRS) * pair > free:
             count -= 1
         each = min(once, free / count)
         self.confirming(part.subject.target, each * count, count)
@@ -207,11 +208,13 @@ class _Runs:
         self.doubted = 0
 
     def pairs(self, count: int, end: float) -> Iterator[tuple[Figures, Figures]]:
-        """Yield up to ``count`` pairs, before and after, with runs as long as ``end`` permits."""
+        """Yield ``count`` pairs, or if the time is short, as few as ``MIN_PAIRS``."""
         lost = completed = 0
         means = self._means
         while completed < count and lost <= MAX_LOST_PAIRS and not means.stop():
             began = means.clock()
+            if completed >= MIN_PAIRS and began + 2 * (means.overhead + means.least) > end:
+                return
             if end < math.inf:
                 share = (end - began) / (count - completed) / 2
                 means.runtime = max(means.least, share - means.overhead)

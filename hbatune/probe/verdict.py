@@ -14,7 +14,7 @@ from functools import lru_cache
 from itertools import pairwise, product, repeat
 from operator import mul
 from random import Random
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from msgspec import Meta, Struct
 from msgspec.structs import replace
@@ -24,13 +24,10 @@ from hbatune.policy.profile import Tolerance
 from hbatune.probe.result import Figures
 
 ALPHA = 0.01  # false alarms per verdict, all metrics together
-DEFAULT_PAIRS = 10  # two more than the minimum for ``ALPHA``, so one outlier does not decide
-MIN_PAIRS = 8
-"""The minimum for ``compute_chance`` to reach ``ALPHA``, if time is short.
-
-With n pairs there are 2^(n-1) exchanges up to mirror images, always including the observed one.
-"""
+DEFAULT_PAIRS = 10  # the minimum of which ``OUTLIERS`` leaves out any
+MIN_PAIRS = 8  # 2^7 exchanges: with fewer, ``compute_chance`` cannot reach ``ALPHA``
 BURST_PAIRS = 2  # enough to describe, too few to decide
+OUTLIERS = 0.1  # the fraction of the pairs at each end that does not count for an interval
 DRIFT_FACTOR = 3.0
 """Factor from the drift between the halves of one block to the drift allowed between two blocks.
 
@@ -153,11 +150,10 @@ def evaluate_pairs(
     changes = []
     for metric, gaps, chance in zip(Metric, zip(*logs, strict=True), rare, strict=True):
         floor = compute_noise_floor(map(metric.list_values, sides))
-        low, high = compute_interval([gaps], _CONFIDENCE)
+        # Each limit is wrong with the probability ``ALPHA``: so is `unchanged` (Schuirmann 1987).
+        interval = compute_interval([gaps], 1 - 2 * ALPHA, OUTLIERS)
         # Test and interval come from different methods; a change counts only if both show it.
-        significant = chance <= ALPHA and not low <= 0 <= high
-        gap = _Gap(low, statistics.fmean(gaps), high)
-        change = _make_change(metric, sides, gap, floor, significant, tolerance)
+        change = _make_change(metric, sides, interval, floor, chance <= ALPHA, tolerance)
         changes.append(replace(change, chance=chance))
     verdict = _make_verdict(Design.INTERLEAVED, len(pairs), changes)
     return _advise_runs(verdict, tolerance, seconds)
@@ -174,17 +170,15 @@ def evaluate_blocks(
     # Drift is measured between the halves of a block, and each half needs two runs.
     if runs < 4:
         verdict = Verdict(Conclusion.CANNOT_TELL, Design.BLOCKS, runs, ())
-        return _advise_runs(verdict, tolerance, seconds, least=DEFAULT_PAIRS)
+        return _advise_runs(verdict, tolerance, seconds)
     changes = []
     for metric in Metric:
         first = list(map(math.log, metric.list_values(before)))
         second = list(map(math.log, metric.list_values(after)))
         drift = DRIFT_FACTOR * max(_measure_drift(first), _measure_drift(second))
         low, high = compute_interval([first, second], _CONFIDENCE)
-        low, high = low - drift, high + drift
-        gap = _Gap(low, statistics.fmean(second) - statistics.fmean(first), high)
-        significant = not low <= 0 <= high
-        changes.append(_make_change(metric, (before, after), gap, drift, significant, tolerance))
+        interval = (low - drift, high + drift)
+        changes.append(_make_change(metric, (before, after), interval, drift, True, tolerance))
     verdict = _make_verdict(Design.BLOCKS, runs, changes)
     return _advise_runs(verdict, tolerance, seconds)
 
@@ -202,10 +196,10 @@ def describe_bursts(
     changes = []
     for metric in Metric:
         gaps = [math.log(metric.of(after) / metric.of(before)) for before, after in pairs]
-        gap = _Gap(min(gaps), statistics.fmean(gaps), max(gaps))
+        low, high = min(gaps), max(gaps)
         allowed = metric.tolerated(tolerance)
-        has_effect = gap.low > math.log1p(allowed) or gap.high < math.log1p(-allowed)
-        changes.append(_make_change(metric, sides, gap, 0, has_effect, tolerance))
+        has_effect = low > math.log1p(allowed) or high < math.log1p(-allowed)
+        changes.append(_make_change(metric, sides, (low, high), 0, has_effect, tolerance))
     return _make_verdict(Design.BURSTS, len(pairs), changes)
 
 
@@ -234,40 +228,33 @@ def _measure_drift(block: Sequence[float]) -> float:
     return abs(statistics.fmean(block[-half:]) - statistics.fmean(block[:half]))
 
 
-class _Gap(NamedTuple):
-    """The mean log ratio of after to before, and its confidence interval."""
-
-    low: float
-    mean: float
-    high: float
-
-
 def _make_change(
     metric: Metric,
     sides: tuple[Sequence[Figures], Sequence[Figures]],
-    gap: _Gap,
+    interval: tuple[float, float],
     floor: float,
     significant: bool,
     tolerance: Tolerance,
 ) -> MetricChange:
     allowed = metric.tolerated(tolerance)
+    (low, high), gap = interval, sum(interval) / 2
     conclusion = Conclusion.CANNOT_TELL
     # Equivalence first: a real change within the tolerance is not reported (Schuirmann, Journal of
     # Pharmacokinetics and Biopharmaceutics 15, 1987: equivalence is shown, not assumed).
-    if math.log1p(-allowed) < gap.low and gap.high < math.log1p(allowed):
+    if math.log1p(-allowed) < low and high < math.log1p(allowed):
         conclusion = Conclusion.UNCHANGED
-    elif significant and abs(gap.mean) > floor:
-        is_better = gap.mean * metric.sign > 0
+    elif significant and not low <= 0 <= high and abs(gap) > floor:
+        is_better = gap * metric.sign > 0
         conclusion = Conclusion.IMPROVED if is_better else Conclusion.REGRESSED
-    before, after = (statistics.fmean(metric.list_values(side)) for side in sides)
-    ratio = _compute_ratio(gap.mean)
+    before, after = (statistics.fmean(_trim(metric.list_values(side))) for side in sides)
+    ratio = _compute_ratio(gap)
     return MetricChange(
         metric=metric,
         before=before,
         after=after,
         ratio=ratio,
-        low=_compute_ratio(gap.low),
-        high=_compute_ratio(gap.high),
+        low=_compute_ratio(low),
+        high=_compute_ratio(high),
         floor=_compute_ratio(floor) - 1,
         chance=None,
         word=conclusion,
@@ -284,15 +271,13 @@ def _make_verdict(design: Design, runs: int, changes: Sequence[MetricChange]) ->
     return Verdict(conclusion, design, runs, tuple(changes))
 
 
-def _advise_runs(
-    verdict: Verdict, tolerance: Tolerance, seconds: float, *, least: int = MIN_PAIRS
-) -> Verdict:
+def _advise_runs(verdict: Verdict, tolerance: Tolerance, seconds: float) -> Verdict:
     """Return the verdict with the runs that a decision about all metrics lacks, if allowed.
 
     An interval shrinks with the root of the runs. It has to become small enough to lie within the
     tolerance, or to exclude zero.
     """
-    needed = float(least)
+    needed = float(DEFAULT_PAIRS if verdict.design is Design.BLOCKS else MIN_PAIRS)
     for change in verdict.changes:
         if change.word is Conclusion.CANNOT_TELL:
             allowed = change.metric.tolerated(tolerance)
@@ -334,25 +319,38 @@ def compute_chance(pairs: Sequence[Sequence[float]]) -> tuple[float, ...]:
     return tuple(chances)
 
 
-def compute_interval(sides: Sequence[Sequence[float]], confidence: float) -> tuple[float, float]:
-    """Return Student's confidence interval for the mean of a side of at least two values.
+def compute_interval(
+    sides: Sequence[Sequence[float]], confidence: float, trimmed: float = 0.0
+) -> tuple[float, float]:
+    """Return a confidence interval for the mean of a side of at least two values.
 
-    With two sides, it is for the mean of the second minus the mean of the first (Welch, Biometrika
-    34, 1947). The distribution has to be symmetric. Differences within pairs are, because the order
-    within each pair is random.
+    With two sides, it is for the mean of the second minus the mean of the first. The distribution
+    has to be symmetric. Differences within pairs are, because the order within each pair is random.
+    The means leave out the fraction ``trimmed`` of the values at each end (Yuen, Biometrika 61,
+    1974). Without it, the interval is Student's or Welch's.
     """
-    first, *second = map(statistics.fmean, sides)
-    mean = second[0] - first if second else first
-    squares = [statistics.variance(side) / len(side) for side in sides]
-    square = sum(squares)
-    if square == 0:
+    mean, errors = 0.0, []  # each error squared, with its degrees of freedom
+    for side in sides:
+        middle = _trim(side, trimmed)
+        cut = (len(side) - len(middle)) // 2
+        padded = [*cut * middle[:1], *middle, *cut * middle[-1:]]
+        mean = statistics.fmean(middle) - mean
+        freedom = len(middle) - 1
+        spread = statistics.variance(padded) * (len(side) - 1) / freedom
+        errors.append((spread / len(middle), freedom))
+    total = sum(square for square, _ in errors)
+    if total == 0:
         return mean, mean
-    inverse = 0.0
-    for part, side in zip(squares, sides, strict=True):
-        inverse += (part / square) ** 2 / (len(side) - 1)
+    inverse = sum((square / total) ** 2 / freedom for square, freedom in errors)
     freedom = int(1 / inverse + 1e-9)  # rounding must not cost a degree
-    reach = compute_student_quantile(confidence, freedom) * math.sqrt(square)
+    reach = compute_student_quantile(confidence, freedom) * math.sqrt(total)
     return mean - reach, mean + reach
+
+
+def _trim(values: Sequence[float], fraction: float = OUTLIERS) -> list[float]:
+    """Return the values in order, without this fraction at each end."""
+    cut = int(fraction * len(values))
+    return sorted(values)[cut : len(values) - cut]
 
 
 @lru_cache(maxsize=256)

@@ -142,9 +142,8 @@ def format_note(note: Message) -> str:
             return _fill("search-longer", target=target, time=format_duration(seconds))
         case context.ComparisonsAhead():
             endpoints = format_count(note.endpoints, "endpoint")
-            times = format_count(note.pairs, "time")
             name = "comparison-again" if note.again else "comparison"
-            return _fill(name, note=note, endpoints=endpoints, times=times)
+            return _fill(name, note=note, endpoints=endpoints)
 
 
 def _fill(name: str, **facts: object) -> str:

@@ -52,7 +52,7 @@ def show_verdicts(verified: VerificationResult, profile: Profile) -> None:
             print_line(_describe_proof(proof, proof.target in agreed), hang=2)
             _show_bars(proof.verdict, profile)
         print_line(f"Right is better, and the shaded range is what {profile.name} tolerates.")
-        print_line("The intervals are 99 % sure for all three metrics together.")
+        print_line("Each limit of an interval is 99 % sure.")
         if verified.bursts:
             print_line("Bursts decide nothing: a change stays. Theirs is the range of two pairs.")
         if not any(proof.last.workload.writes for proof in verified.proofs if proof.last):

@@ -95,7 +95,7 @@ def few_pairs() -> None:
     """Have two pairs: for a test of which disks are compared, not of what comes of it."""
     from hbatune.operations import verify
 
-    verify.MIN_PAIRS = 2  # type: ignore[attr-defined]
+    verify.DEFAULT_PAIRS = 2  # type: ignore[attr-defined]
 
 
 def measure_nothing(note: Callable[[], None] = lambda: None) -> None:

@@ -67,7 +67,7 @@ def test_probe_picks_one_per_model() -> None:
     assert not measured & set(hidden)
     raid = {disk for disk in scsi_disks("megaraid_sas") if disk in drifting}
     assert {head, *raid} == measured
-    assert "times each, for about" in done.err
+    assert "with and without the change, for about" in done.err
 
 
 @pytest.mark.deadline(600)

@@ -190,12 +190,18 @@ def test_any_figures_give_valid_verdict(
             assert 0 < change.low <= change.high < math.inf
 
 
-def test_outlier_pair_gives_finite_interval() -> None:
-    pairs = [(figures(1000, 400, 900), figures(1000 + n * 1e-6, 400, 900)) for n in range(9)]
-    pairs.append((figures(1000, 400, 900), figures(5000, 80, 200)))
+@pytest.mark.parametrize(
+    ("count", "word"),
+    [(DEFAULT_PAIRS, Conclusion.UNCHANGED), (DEFAULT_PAIRS - 1, Conclusion.CANNOT_TELL)],
+)
+def test_outlier_pair_decides_nothing(count: int, word: Conclusion) -> None:
+    pairs = [(figures(1000, 400, 900), figures(1000 + n * 1e-6, 400, 900)) for n in range(count)]
+    pairs[3] = (figures(1000, 400, 900), figures(5000, 80, 200))
     judgement = evaluate_pairs(pairs, TOLERANCE, SECONDS)
-    assert judgement.word is Conclusion.CANNOT_TELL
+    assert judgement.word is word
     assert all(math.isfinite(change.high) for change in judgement.changes)
+    if word is Conclusion.UNCHANGED:
+        assert judgement.changes[0].after == pytest.approx(1000)
 
 
 @pytest.mark.parametrize(("count", "more"), [(0, None), (1, 7)])

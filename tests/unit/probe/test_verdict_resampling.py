@@ -60,11 +60,12 @@ def test_interval_scales_with_noise() -> None:
     assert compute_interval([[0.25] * 10], CONFIDENCE) == (0.25, 0.25)
 
 
-def test_intervals_cover_at_stated_rate() -> None:
+@pytest.mark.parametrize("trimmed", [0.0, 0.1])
+def test_intervals_cover_at_stated_rate(trimmed: float) -> None:
     random = Random(4)
     covered = 0
     for _ in range(300):
-        low, high = compute_interval([[random.gauss(0, 1) for _ in range(10)]], 0.95)
+        low, high = compute_interval([[random.gauss(0, 1) for _ in range(10)]], 0.95, trimmed)
         covered += low <= 0 <= high
     assert 0.91 <= covered / 300 <= 0.98
 
@@ -82,6 +83,15 @@ def test_lone_outlier_keeps_interval_wide() -> None:
     low, high = compute_interval([[0.01] * 7 + [0.4]], 1 - 0.01 / 3)
     assert low < math.log(0.9)
     assert high > math.log(1.1)
+
+
+def test_trimmed_ends_count_only_as_neighbours() -> None:
+    """One value at each end of ten may be as far away as it likes."""
+    values = [0.02 * number for number in range(10)]
+    interval = compute_interval([values], 0.98, 0.1)
+    assert compute_interval([[-9.0, *values[1:9], 9.0]], 0.98, 0.1) == interval
+    assert sum(interval) / 2 == pytest.approx(0.09)
+    assert compute_interval([[*values[:8], 0.3, 0.4]], 0.98, 0.1)[1] > interval[1]
 
 
 def test_block_difference_is_estimated() -> None:

@@ -65,7 +65,7 @@ def test_quiet_conflicts_with_json(capsys: pytest.CaptureFixture[str]) -> None:
 def test_quiet_prints_warnings_only(capsys: pytest.CaptureFixture[str]) -> None:
     warning = TaskFailed(Task.SAVE_HISTORY, UsageError("the disk is full"))
     with set_output_options(quiet=True, color=None):
-        show_note(context.ComparisonsAhead(8, 10, 45.0, 600))
+        show_note(context.ComparisonsAhead(8, 45.0, 600))
         show_note(context.RunsAhead(3, 6.0, False))
         assert capsys.readouterr() == ("", "")
         show_note(context.RunsAhead(3, 6.0, True))
@@ -73,7 +73,7 @@ def test_quiet_prints_warnings_only(capsys: pytest.CaptureFixture[str]) -> None:
         show_note(warning)
         assert "the disk is full" in capsys.readouterr().err
     assert not is_quiet()
-    show_note(context.ComparisonsAhead(8, 10, 45.0, 600))
+    show_note(context.ComparisonsAhead(8, 45.0, 600))
     assert "comparing 8 endpoints" in capsys.readouterr().err
 
 

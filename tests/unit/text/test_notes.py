@@ -39,7 +39,7 @@ SENTENCES: list[Message] = [
     context.RunsAhead(9, 90.0, write=True),
     context.RunsAhead(9, 90.0, file_size=1 << 30),
     context.RunsAhead(9, 90.0, file_size=1 << 30, cached=True),
-    context.ComparisonsAhead(2, 10, 100.0, 600),
+    context.ComparisonsAhead(2, 100.0, 600),
     context.SearchesAhead(2, 90.0, 600.0),
     context.SearchLonger("sda", 30.0),
 ]
@@ -72,7 +72,7 @@ def test_each_text_has_its_note() -> None:
 def test_notes_use_singular_for_one() -> None:
     assert format_note(context.RunsAhead(1, 2.0, False)).startswith("1 run, which takes about 2 s")
     assert format_note(context.RunsAhead(2, 4.0, False)).startswith("2 runs, which take about 4 s")
-    assert "comparing 1 endpoint with" in format_note(context.ComparisonsAhead(1, 8, 5.0, 60))
+    assert "comparing 1 endpoint with" in format_note(context.ComparisonsAhead(1, 5.0, 60))
     assert "its 1 oldest result was" in format_note(context.HistoryFull(1))
 
 
