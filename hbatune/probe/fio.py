@@ -256,8 +256,7 @@ def _is_continuation(earlier: Count, later: Count) -> bool:
 MIN_FIO_VERSION = (3, 23)
 TIME_MARGIN_S = 15.0  # seconds added to the workload's own, to start and to wait for slow I/O
 KILL_GRACE_S = 2.0  # seconds for a killed fio to exit
-START_TIME_S = 0.25
-"""Seconds allowed for the start of fio, or a quarter of a run of less than one second."""
+START_TIME_S = 0.25  # allowed for the start of fio, or a quarter of a run of less than one second
 
 
 class Fio(Struct, frozen=True):
@@ -357,7 +356,7 @@ def measure(
     values = {"workload": workload, "size": size, "cpus": cpus}
     from hbatune.probe.replay import format_logs  # it also loads what records a trace
 
-    logs, values["pause"], moved = format_logs(workload, size)
+    logs, values["pauses"], moved = format_logs(workload, size)
     job = render_template("templates", "probe.fio.j2", logs=len(logs), nodes=nodes, **values)
     try:
         for path in nodes:

@@ -6,7 +6,7 @@ iolog_delay), so its latencies are too long. These waits also add up. A wait in 
 ends at a time since fio's start (read_iolog_get), so no replay drifts. It lasts whole milliseconds.
 
 An I/O that the application started as soon as another one was completed would often start before
-that. The same job therefore does both, and the pause between them is the median of the originals.
+that. The same job therefore does both. It pauses as long as the median of the originals.
 """
 
 import math
@@ -16,22 +16,19 @@ from collections.abc import Collection
 from functools import lru_cache
 from heapq import heappop, heappush
 from pathlib import Path
+from statistics import median_low
 
 from hbatune.errors import UsageError
 from hbatune.probe.result import REPLAY_GRACE_S, Pattern, TracePart, Workload
 from hbatune.probe.trace_file import SECTOR_BYTES, Trace, load_trace, select_busiest
 
 MAX_JOBS = 1024
-SLACK_US = 2000
-"""The pause of a job between two I/Os: the precision of its waits, and a slightly slower disk."""
+SLACK_US = 2000  # between two I/Os of a job: waits are imprecise, and a disk may be slower
 FOLLOW_US = 500
 """The longest pause after a completion that an I/O follows, if this is a quarter of its latency."""
-MAX_RUN = 64
-"""I/Os of a job that follow each other. The next one begins at its own time, so delays end."""
-_START_US = 50
-"""The time from a completion to the next I/O of a job without a pause."""
-_MAX_BUFFERS = 1 << 30
-"""Bytes that the buffers of all jobs may take. The file may be a stranger's."""
+MAX_RUN = 64  # I/Os of a job that follow each other; the next begins on time, so delays end
+_START_US = 20  # from a completion to the next I/O of a job without a pause
+_MAX_BUFFERS = 1 << 30  # bytes of all jobs; the file may be a stranger's
 _LEAD_IN_S = 1.0
 _IOS_PER_LEAD_IN_S = 200_000  # read from the logs while the first I/O waits
 _ALIGNMENT = 4096  # of an I/O at another address: no disk has larger logical blocks
@@ -85,23 +82,26 @@ def load_part(name: str, seconds: float | None) -> Trace:
     return trace if seconds >= trace.header.seconds else select_busiest(trace, seconds)
 
 
-def format_logs(workload: Workload, size: int) -> tuple[list[str], int, int]:
+def format_logs(workload: Workload, size: int) -> tuple[list[str], list[int], int]:
     """Return the logs of a workload's jobs on a device of ``size`` bytes; none without a trace.
 
-    The pause in µs after each I/O follows, and the number of I/Os beyond the end of the device.
+    The pause in µs of each job follows, and the number of I/Os beyond the end of the device.
     """
     if workload.trace is None:
-        return [], 0, 0
+        return [], [], 0
     part = load_part(workload.trace.path, workload.runtime)
     jobs, pauses = deal_ios(part, writes=workload.writes)
     # The last job has no I/Os, so it is never late, and ends the others.
     jobs.append([])
     ends = (part.sectors[number] + part.sizes[number] for job in jobs for number in job)
     moved = sum(SECTOR_BYTES * end > size for end in ends)
-    median_us = sorted(pauses.values())[len(pauses) // 2] if pauses else 0
+    medians_us = []
+    for job in jobs:
+        values = [pauses[number] for number in job if number in pauses]
+        medians_us.append(max(0, median_low(values or [0]) - _START_US))
     lead_in_ms = round(1000 * workload.ramp)
     logs = [format_log(part, job, pauses, lead_in_ms, size) for job in jobs]
-    return logs, max(0, median_us - _START_US), moved
+    return logs, medians_us, moved
 
 
 def deal_ios(

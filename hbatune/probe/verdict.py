@@ -34,8 +34,7 @@ DRIFT_FACTOR = 3.0
 Two blocks with a linear drift are twice as far apart as the halves of each.
 """
 
-MAX_EXACT_PAIRS = 12
-"""With more pairs, ``RANDOM_EXCHANGES`` random exchanges are tried instead of all."""
+MAX_EXACT_PAIRS = 12  # with more, ``RANDOM_EXCHANGES`` random exchanges are tried instead of all
 RANDOM_EXCHANGES = 4095
 MAX_PAIRS = 1000  # that ``verify_pairs`` allows (policy.config.ProbeConfig)
 MAX_ADVICE_S = 600.0  # the default of ``verify_limit``

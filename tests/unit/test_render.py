@@ -21,7 +21,7 @@ def job(node: str, workload: Workload | None = None, logs: int = 0) -> list[str]
         size=SIZE,
         cpus=None,
         logs=logs,
-        pause=70,
+        pauses=[70, 80, 0],
     )
     return [line for line in text.splitlines() if line and not line.startswith("#")]
 
@@ -85,12 +85,12 @@ def test_replay_has_job_for_each_log() -> None:
     for pattern, direction in ((Pattern.RANDOM_READ, "rw=read"), (Pattern.RANDOM_MIX, "rw=rw")):
         lines = job("/dev/a:b", Workload(pattern, trace=part), logs=3)
         assert {"ioengine=psync", "direct=1", "exitall=1", "exit_what=all"} <= set(lines)
-        assert "thinktime=70" in lines
         assert not any(line.startswith(("filename", "time_based", "iodepth")) for line in lines)
         jobs = lines[lines.index("replay_redirect=/dev/a:b") + 1 :]
-        first, second = ([f"[replay-{n}]", direction, f"read_iolog=log-{n}"] for n in (0, 1))
-        last = ["[end]", "new_group=1", "ioengine=null", direction, "read_iolog=log-2"]
-        assert jobs == [*first, *second, *last]
+        expected = ["[replay-0]", direction, "read_iolog=log-0", "thinktime=70"]
+        expected += ["[replay-1]", direction, "read_iolog=log-1", "thinktime=80"]
+        expected += ["[end]", "new_group=1", "ioengine=null", direction, "read_iolog=log-2"]
+        assert jobs == [*expected, "thinktime=0"]
 
 
 def test_missing_template_value_raises() -> None:

@@ -15,7 +15,8 @@ from tests.lab.guest.command import Done, Forked, hbatune
 from tests.lab.guest.kit import wait_a_moment
 from tests.lab.guest.values import cat
 
-SERVICE_NS = 4_000_000
+SERVICE_NS = 10_000_000
+"""So long that an emulated CPU's own delays are a small part of a latency."""
 LOADS = {
     "steady": ("--rw=randread", "--iodepth=16", "--rate_iops=300", "--rate_process=poisson"),
     "closed": ("--rw=randread", "--iodepth=8"),

@@ -81,10 +81,14 @@ def test_follower_waits_for_completion() -> None:
     assert waits == ["1000", "1003", "1012", "2100"], "the last one is a grace"
 
 
-def test_pause_is_originals_median(tmp_path: Path) -> None:
-    ios = [(5000 * number, 0, 8, 5000 - pause, 0) for number, pause in enumerate([150] * 9 + [9])]
+def test_pauses_are_originals_medians(tmp_path: Path) -> None:
+    """Each job has its own pause, without the time of its start. The last job only waits."""
+    ios = []
+    for number in range(10):
+        ios.append((5000 * number, 0, 8, 5000 - (9 if number == 4 else 150), 0))
+        ios.append((5000 * number + 1000, 0, 8, 4960, 0))
     replayed = make_replay(save(tmp_path / "disk.trace", ios))
-    assert format_logs(replayed, DISK_BYTES)[1] == 100
+    assert format_logs(replayed, DISK_BYTES)[1] == [130, 20, 0]
 
 
 def test_excess_ios_wait_for_jobs() -> None:
