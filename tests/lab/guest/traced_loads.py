@@ -72,10 +72,11 @@ def replay_trace(file: Path, disk: str, copy: Path, *words: str) -> tuple[Done, 
     return done, load_trace(copy)
 
 
-def select_replay(trace: Trace) -> Trace:
-    """Return the longest part of a trace without a pause: hbatune and udev read before and after.
+def select_replay(trace: Trace, count: int) -> Trace:
+    """Return the replay of so many I/Os in a trace: hbatune and udev read before and after.
 
-    The part with the most I/Os would begin and end with a complete burst, unlike the original.
+    It begins the longest part without a pause. The part with the most I/Os would begin and end with
+    a complete burst, unlike the original.
     """
     arrivals = trace.arrivals_us
     starts = [0]
@@ -84,7 +85,8 @@ def select_replay(trace: Trace) -> Trace:
             starts.append(number)
     parts = [slice(*ends) for ends in pairwise([*starts, len(arrivals)])]
     longest = max(parts, key=lambda part: part.stop - part.start)
-    return Trace(trace.header, *(column[longest] for column in trace.columns))
+    replay = slice(longest.start, min(longest.start + count, longest.stop))
+    return Trace(trace.header, *(column[replay] for column in trace.columns))
 
 
 def measure_trace(trace: Trace) -> TraceFigures:

@@ -32,13 +32,14 @@ def test_replays_are_as_originals(scsi_debug: Callable[..., list[str]], tmp_path
     disk, twin = make_twins(scsi_debug)
     results, wrong = {}, []
     for name, load in LOADS.items():
-        originals = []
+        traces = []
         for number in range(ORIGINALS):
-            trace = capture_load(disk, load, tmp_path / f"{number}.trace", SECONDS)
-            originals.append(measure_trace(trace))
+            traces.append(capture_load(disk, load, tmp_path / f"{number}.trace", SECONDS))
+        originals = list(map(measure_trace, traces))
         words = ["--destructive"] if "--rw=randrw" in load else []
         _, replayed = replay_trace(tmp_path / "0.trace", twin, tmp_path / "copy.trace", *words)
-        figures = compare_figures(originals, measure_trace(select_replay(replayed)))
+        replay = select_replay(replayed, len(traces[0].arrivals_us))
+        figures = compare_figures(originals, measure_trace(replay))
         results[name] = figures
         for figure, (difference, spread) in figures.items():
             if difference > max(TOLERANCE, spread):
