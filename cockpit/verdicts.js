@@ -28,6 +28,5 @@ export function makeVerdictTable(proofs) {
     ]);
     return makeElement("div", "",
         makeTable("Verdicts", ["Disk", "Settings", "Verdict", "IOPS", "Mean", "p99"], rows),
-        makeElement("p", "dim", "Below each change: its interval, with 99 % confidence for all " +
-            "three together."));
+        makeElement("p", "dim", "Below each change: its interval. Each limit is 99 % sure."));
 }

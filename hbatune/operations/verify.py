@@ -145,7 +145,7 @@ class Verification:
             knees = history.find_latest_knees(records, situation.machine, situation.profile.probe)
         for part in self._make_parts(rows):
             self._shape_load(part, knees)
-        twice = round(2 * self.budget.seconds)  # the confirmations take as long at most
+        twice = math.ceil(2 * self.budget.seconds)  # the confirmations take as long at most
         self._limit = config.verify_limit if request.thorough else twice
         run_s = self.budget.workload.runtime
         self._share = self.budget.seconds / max(1, len(self.budget.subjects))

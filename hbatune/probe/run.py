@@ -310,5 +310,5 @@ def fit_time(
         workload = replace(workload, runtime=max(min(shortest, workload.runtime), available))
         # The small term keeps a quotient of 2.9999999 from costing a representative.
         count = min(count, int(limit / (runs * estimate_seconds(workload)) + 1e-9))
-    seconds = runs * count * estimate_seconds(workload)
+    seconds = min(limit, runs * count * estimate_seconds(workload))  # rounding may exceed it
     return TimeBudget(tuple(subjects[:count]), workload, seconds, tuple(subjects[count:]))
