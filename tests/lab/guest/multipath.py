@@ -14,6 +14,7 @@ _CONFIGURATION = """
 defaults {
     find_multipaths no
     user_friendly_names yes
+    %(defaults)s
 }
 blacklist {
     device {
@@ -48,16 +49,17 @@ def maps() -> list[str]:
 
 
 @contextmanager
-def joined() -> Iterator[str]:
-    """Have multipathd join what scsi_debug made, and yield the map."""
-    with joined_disks("Linux", "scsi_debug") as [name]:
+def joined(defaults: str = "") -> Iterator[str]:
+    """Have multipathd join what scsi_debug made, with these defaults, and yield the map."""
+    with joined_disks("Linux", "scsi_debug", defaults) as [name]:
         yield name
 
 
 @contextmanager
-def joined_disks(vendor: str, model: str) -> Iterator[list[str]]:
+def joined_disks(vendor: str, model: str, defaults: str = "") -> Iterator[list[str]]:
     """Have multipathd join the disks of a vendor and model, and yield the maps."""
-    Path("/etc/multipath.conf").write_text(_CONFIGURATION % {"vendor": vendor, "model": model})
+    values = {"vendor": vendor, "model": model, "defaults": defaults}
+    Path("/etc/multipath.conf").write_text(_CONFIGURATION % values)
     _HIDDEN_RULES.unlink(missing_ok=True)
     reload_rules()
     subprocess.run(["modprobe", "dm_multipath"], check=True)

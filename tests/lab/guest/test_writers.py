@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hbatune.agent.writers import WriterWatch
-from tests.lab.guest import appear, daemon_host
+from tests.lab.guest import appear, daemon_host, multipath
 from tests.lab.guest.command import hbatune
 from tests.lab.guest.daemon_host import TRACEFS, reconfigured
 from tests.lab.guest.kit import reload_rules, wait_a_moment
@@ -24,6 +24,17 @@ KERNELS = ("newest",)
 pytestmark = pytest.mark.usefixtures("virtual_disks_wanted")
 REPORTING = f'{QUICK}drift = "report"\n'
 _RULES = Path("/run/udev/rules.d/99-local-queue.rules")
+_TUNED = Path("/etc/tuned")
+_CRONTABS = Path("/run/crontabs")
+_SECTORS_RULE = """
+[[rule]]
+name = "small-requests"
+when = { protocol = "virtual" }
+setting = "max_sectors_kb"
+value = 256
+because = "a test"
+source = "site"
+"""
 _CGROUP = Path("/sys/fs/cgroup/pod-0123")
 _SHORT_LIVED = 41
 
@@ -90,6 +101,47 @@ def test_unit_is_named(lun: str) -> None:
         writer, message = until_named(journal, lun)
     assert writer == "queue-tuner.service"
     assert f'{writer} (uid 0, "sh") set nr_requests at 20' in message
+
+
+def test_tuned_is_named(lun: str) -> None:
+    profile = _TUNED / "profiles/few-requests/tuned.conf"
+    profile.parent.mkdir(parents=True)
+    profile.write_text(f"[main]\n[sysfs]\n{requests(lun)}=64\n")
+    (_TUNED / "active_profile").write_text("few-requests\n")
+    (_TUNED / "profile_mode").write_text("manual\n")
+    with reconfigured() as journal:
+        systemctl("start", "tuned")
+        try:
+            writer, message = until_named(journal, lun)
+        finally:
+            systemctl("stop", "tuned")
+    assert writer == "tuned.service"
+    assert f'{writer} (uid 0, "tuned") set nr_requests at 20' in message
+
+
+def test_multipathd_is_named(lun: str) -> None:
+    SITE_RULES.write_text(_SECTORS_RULE)
+    try:
+        with reconfigured() as journal, multipath.joined("max_sectors_kb 64"):
+            entry = journal.until(lambda entry: entry.get("HBATUNE_SETTING") == "max_sectors_kb")
+    finally:
+        SITE_RULES.unlink()
+    assert entry["HBATUNE_WRITER"] == "multipathd.service"
+
+
+def test_cron_is_named(lun: str) -> None:
+    """It starts its jobs at full minutes."""
+    _CRONTABS.mkdir()
+    (_CRONTABS / "root").write_text(f"* * * * * echo 64 > {requests(lun)}; sleep 2\n")
+    words = ("crond", "-f", "-c", str(_CRONTABS))
+    with reconfigured() as journal:
+        subprocess.run(["systemd-run", "--quiet", "--unit=cron", "busybox", *words], check=True)
+        try:
+            writer, message = until_named(journal, lun)
+        finally:
+            systemctl("stop", "cron")
+    assert writer == "cron.service"
+    assert f'{writer} (uid 0, "' in message, "root's shell, or what it has become"
 
 
 def test_container_is_named(lun: str) -> None:
