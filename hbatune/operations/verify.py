@@ -51,19 +51,15 @@ from hbatune.probe.verdict import BURST_PAIRS, DEFAULT_PAIRS, describe_bursts
 from hbatune.probe.workloads import shape_burst, shape_load
 from hbatune.settings.table import FIRMWARE_COALESCING
 
-RAMP_S = 0.15
-"""Seconds at the start of each run that do not count, since settings have just changed."""
+RAMP_S = 0.15  # at the start of each run, which does not count: settings have just changed
 SLOW_LIMIT_S = 300
 """The seconds after which no comparison begins, if the runs take longer than announced."""
 KIND_TIME_S = 30
 """The maximum seconds for each representative without `--verify`, with its bursts. Confirming
 regressions takes as long again."""
-LATE_FRACTION = 0.15
-"""Bursts may exceed the announced time by this fraction of it."""
-MIN_RUN_S = 0.25
-"""The minimum seconds of a run: its load and its bursts fit into ``KIND_TIME_S``."""
-BURST_DEPTH = 128
-"""The maximum I/Os in flight in bursts without a measured knee: the documents' knee (D0-12)."""
+LATE_FRACTION = 0.15  # of the announced time, by which bursts may exceed it
+MIN_RUN_S = 0.25  # of a run: its load and its bursts fit into ``KIND_TIME_S``
+BURST_DEPTH = 128  # the maximum in bursts without a measured knee: the documents' knee (D0-12)
 
 
 class VerificationResult(Struct):

@@ -90,8 +90,7 @@ class Proving(Struct):
         free = min(end - self.clock(), max(once, self.second))
         groups = _group_rows(part.own, combined.unexercised)
         count = len(groups) + 1  # all groups together again, if no single group is worse
-        pair = 2 * (self.overhead + self.least)
-        while count > 1 and count * min(self.pairs, MIN_PAIRS) * pair > free:
+        while count > 1 and count * 2 * self.fewest * (self.overhead + self.least) > free:
             count -= 1
         each = min(once, free / count)
         self.confirming(part.subject.target, each * count, count)
@@ -117,6 +116,11 @@ class Proving(Struct):
         """The minimum seconds that a run measures; more on a slow machine, which is noisy."""
         return max(self.shortest, self.overhead / 4)
 
+    @property
+    def fewest(self) -> int:
+        """The minimum number of pairs: all, unless the time of a confirmation is limited."""
+        return self.pairs if self.second == math.inf else min(self.pairs, MIN_PAIRS)
+
     def compare(
         self,
         trial: Trial,
@@ -135,7 +139,7 @@ class Proving(Struct):
         began = self.clock()
         self.due = began + self.limit if self.due is None else self.due
         # A comparison that cannot finish in time proves nothing and would only load the disk.
-        left_out |= 2 * self.pairs * (self.overhead + self.least) > self.due - began
+        left_out |= 2 * self.fewest * (self.overhead + self.least) > self.due - began
         pairs = [] if left_out else list(runs.pairs(self.pairs, began + seconds))
         runs.end()
         pair = (self.clock() - began) / max(1, len(pairs))
@@ -208,12 +212,12 @@ class _Runs:
         self.doubted = 0
 
     def pairs(self, count: int, end: float) -> Iterator[tuple[Figures, Figures]]:
-        """Yield ``count`` pairs, or if the time is short, as few as ``MIN_PAIRS``."""
+        """Yield ``count`` pairs, before and after, or the fewest if the time is short."""
         lost = completed = 0
         means = self._means
         while completed < count and lost <= MAX_LOST_PAIRS and not means.stop():
             began = means.clock()
-            if completed >= MIN_PAIRS and began + 2 * (means.overhead + means.least) > end:
+            if completed >= means.fewest and began + 2 * (means.overhead + means.least) > end:
                 return
             if end < math.inf:
                 share = (end - began) / (count - completed) / 2

@@ -59,7 +59,7 @@ def count_outcomes(name: str, series: str, lun: str, apply: Callable[[str], Done
 
     A result is the exit code with the words of the verdicts and the bursts, or else the messages.
     """
-    # Not counted: it reads fio from the guest's disk, and the counted clock jumps meanwhile.
+    # Not counted: it reads fio from the guest's disk, which makes the counted clock jump.
     apply(deep(lun))
     hbatune("rollback")
     outcomes: Counter[str] = Counter()

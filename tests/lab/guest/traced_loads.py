@@ -73,7 +73,7 @@ def replay_trace(file: Path, disk: str, copy: Path, *words: str) -> tuple[Done, 
 
 
 def select_replay(trace: Trace, count: int) -> Trace:
-    """Return the replay of so many I/Os in a trace: hbatune and udev read before and after.
+    """Return the replay of ``count`` I/Os in a trace: hbatune and udev read before and after.
 
     It begins the longest part without a pause. The part with the most I/Os would begin and end with
     a complete burst, unlike the original.
