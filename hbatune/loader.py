@@ -134,8 +134,7 @@ class StateFile(Struct, Generic[State], frozen=True):
             return None
         except (OSError, UnusableFileError) as error:
             if self.sudo and isinstance(error, PermissionError):
-                hint = "run it with sudo"
-                raise UsageError(f"{subject} is root's to read", hint=hint) from error
+                raise UsageError(f"{subject} is root's to read", hint="run it with sudo") from error
             raise self.error(f"{subject} cannot be read: {error}", hint=self.hint) from error
         if content.schema != self.schema:
             message = f"{subject} is of schema {content.schema}, not {self.schema}"

@@ -172,8 +172,7 @@ class DiskProbes:
 
     def probe(self, depth: int, seconds: float) -> ProbeResult:
         """Make one probe that reads, with the values set; raise if the search has to end."""
-        shape = self._means.workload
-        workload = replace(shape, ramp=RAMP_S, runtime=seconds, depth=depth, jobs=1)
+        workload = replace(self._means.workload, ramp=RAMP_S, runtime=seconds, depth=depth, jobs=1)
         result = self._probe_until_trusted(
             lambda ready: running.probe_subject(ready, workload, look=self.first is None), workload
         )

@@ -184,8 +184,7 @@ class Verification:
         """Note the duration, and measure the endpoints that cannot be switched on and off."""
         endpoints = len(self.budget.subjects)
         if endpoints and which("fio") is not None:
-            seconds = self.budget.seconds
-            self._context.note(ComparisonsAhead(endpoints, seconds, self._limit))
+            self._context.note(ComparisonsAhead(endpoints, self.budget.seconds, self._limit))
         current = read_affected_values(self._situation.machine, self._plan.drift, means)
         self._before = {**current, **self._originals}
         self._proving.stop = means.stop
