@@ -9,7 +9,7 @@ from tests.lab.guest.planted_causes import PLANTS, ask
 from tests.soak.guest.results import save_results
 
 KERNELS = ("6.12",)
-RUNS = 13
+RUNS = 10
 """Of each cause, so a hundred in all."""
 
 
