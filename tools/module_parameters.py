@@ -1,7 +1,8 @@
 """Generate tests/hosts/modules.json: the parameters of Debian's modules, for described machines.
 
 ``python -m tools.module_parameters DEB…`` reads kernel packages
-(``apt-get download linux-image-6.1.0-56-amd64``) and writes the file. It needs `dpkg-deb` and
+(``apt-get download linux-image-6.1.0-56-amd64``) and writes the file. It needs a package of each
+series of kernels that the file has. It needs `dpkg-deb` and
 pyelftools (Debian: python3-pyelftools). No module is loaded. For each parameter, a module's section
 ``__param`` contains its name, the mode of its file in /sys/module and the address of its value
 (include/linux/moduleparam.h: struct kernel_param). The data sections contain the initial values.
@@ -10,6 +11,7 @@ pyelftools (Debian: python3-pyelftools). No module is loaded. For each parameter
 import io
 import json
 import lzma
+import re
 import struct
 import subprocess
 import sys
@@ -173,6 +175,12 @@ def described(package: Path) -> tuple[str, dict[str, object]]:
     return " ".join(values), dict(sorted(modules.items()))
 
 
+def find_series(kernel: str) -> str:
+    """Return the series of a kernel's package, such as ``6.12``."""
+    [series] = re.findall(r"^\D+-(\d+\.\d+)", kernel)
+    return str(series)
+
+
 def _dpkg(*arguments: str) -> bytes:
     return subprocess.run(["dpkg-deb", *arguments], check=True, capture_output=True).stdout
 
@@ -180,6 +188,10 @@ def _dpkg(*arguments: str) -> bytes:
 def main() -> None:
     """Write the file from the named packages."""
     packages = dict(described(Path(name)) for name in sys.argv[1:])
+    new_series = {find_series(kernel) for kernel in packages}
+    for kernel in json.loads(PAGE.read_text(encoding="utf-8")):
+        if find_series(kernel) not in new_series:
+            sys.exit(f"{PAGE} has {kernel}: name a package of Linux {find_series(kernel)}, too")
     PAGE.write_text(json.dumps(packages, indent=1) + "\n", encoding="utf-8")
 
 

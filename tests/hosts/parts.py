@@ -50,7 +50,7 @@ def real_parameters(module: str, options: Iterable[str] = ()) -> dict[str, tuple
     assert module in newest, (
         f"{MODULES.name} does not have the module {module}: add it to MODULES in "
         f"tools/module_parameters.py, then run `apt-get download {packages}` and "
-        "`python -m tools.module_parameters linux-image-*.deb`"
+        "`.venv/bin/python -m tools.module_parameters linux-*.deb` (CONTRIBUTING.md: Add a family)"
     )
     lines = newest[module]["parameters"]
     unknown = ", ".join(name for name in options if name not in lines)
