@@ -108,10 +108,10 @@ def test_table_covers_vendor_rules() -> None:
 @pytest.mark.parametrize("rule", RULES)
 def test_rule_advises_intended_machine(surveyed: Survey, library: Library, rule: str) -> None:
     machine, target, advised, stance = RULES[rule]
-    machine_advice = advice_on(surveyed(machine), library, EVERYTHING)
-    [rule_advice] = [
-        advice for advice in machine_advice if (advice.rule, advice.target) == (rule, target)
-    ]
+    all_advice = advice_on(surveyed(machine), library, EVERYTHING)
+    matching = [advice for advice in all_advice if (advice.rule, advice.target) == (rule, target)]
+    assert len(matching) == 1, f"{rule} advises {target} of the machine {machine} no longer"
+    [rule_advice] = matching
     assert (rule_advice.advised, rule_advice.stance) == (advised, stance)
     assert rule_advice.source in library.sources()
     assert (rule_advice.against is not None) == (stance is CONFLICT)
@@ -189,5 +189,7 @@ def test_followed_advice_is_planned(surveyed: Survey, library: Library) -> None:
         ("ebs", "nvme0n1", "io_timeout", NEVER),
     ):
         rows = make_plan(surveyed(name).machine, profile).rows
-        [row] = [row for row in rows if (row.target, row.setting) == (target, setting)]
+        matching = [row for row in rows if (row.target, row.setting) == (target, setting)]
+        assert len(matching) == 1, f"no vendor's rule sets {setting} of {target} on {name}"
+        [row] = matching
         assert (row.value, row.state) == (value, State.DRIFT)

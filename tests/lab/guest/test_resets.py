@@ -73,7 +73,7 @@ def by(cause: Cause) -> set[str]:
 
 
 def test_every_disk_setting_is_covered() -> None:
-    assert OTHERS.keys() | {"queue_depth"} == _ON_DISKS
+    assert OTHERS.keys() | {"queue_depth"} == _ON_DISKS, "add two values to OTHERS"
 
 
 def test_nvme_reset_matches_table() -> None:

@@ -84,6 +84,8 @@ def fill(kind: type[CheckEvidence], *, unknown: bool) -> CheckEvidence:
 
 @pytest.mark.parametrize("kind", sorted(list_evidence(), key=str), ids=lambda kind: kind.__name__)
 def test_all_evidence_renders(kind: type[CheckEvidence]) -> None:
+    table = kind.__name__.removeprefix("_")
+    assert table in load_texts("findings.toml"), f"templates/findings.toml has no [{table}]"
     full, unknown = fill(kind, unknown=False), fill(kind, unknown=True)
     for evidence in (full, unknown):
         assert evidence.describe()

@@ -42,7 +42,8 @@ def test_family_claims_cite_sources(name: str) -> None:
         is_lever = line.removesuffix(",").strip('"') in family.coalescing
         if is_lever or line.startswith(("interrupts=", "fixed_coalescing=")):
             claims += 1
-            assert CITED.match(before), line
+            problem = f"above {line!r} there is no comment such as `# path/file.c: function`"
+            assert CITED.match(before), problem
     assert claims == 1 + len(family.coalescing) + bool(family.fixed_coalescing)
     assert all(trap["source"] for trap in load_traps().get(name, ()))
 
