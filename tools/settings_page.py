@@ -8,6 +8,7 @@ from hbatune.facts.family import Depth, Vectors
 from hbatune.facts.model import TargetKind
 from hbatune.settings.setting import Cause, Setting, accept_any_value
 from hbatune.settings.table import IRQ_AFFINITY, QUEUE_DEPTH, SETTINGS, find_setting
+from hbatune.text.basic_output import format_sentence
 
 _INTRODUCTION = """\
 # Settings
@@ -61,7 +62,7 @@ def page() -> str:
 
 
 def _section(entry: Setting, device: str) -> Iterator[str]:
-    yield f"It sets {entry.summary}.\n"
+    yield f"{format_sentence(entry.summary)}\n"
     yield f"- takes: {entry.format.allowed}"
     if entry.limit is not accept_any_value:
         limit, *details = _limit(entry)

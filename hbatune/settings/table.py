@@ -321,7 +321,7 @@ SETTINGS: dict[str, Setting] = {
         Setting(
             # The path from a host's class device to the function that its driver is bound to.
             "../../../driver/module/parameters/perf_mode",
-            "mpt3sas: 2 coalesces least, never off; megaraid_sas: 2 is off, 0 the most",
+            "how much mpt3sas (2: least, never off) or megaraid_sas (2: off, 0: most) coalesces",
             "mpt3sas_base.c: _base_update_ioc_page1_inlinewith_perf_mode; megaraid_sas_base.c",
             formats.accept_integers(-1, 2),
             on=TargetKind.HOST,
