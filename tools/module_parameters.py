@@ -2,10 +2,10 @@
 
 ``python -m tools.module_parameters DEB…`` reads kernel packages
 (``apt-get download linux-image-6.1.0-56-amd64``) and writes the file. It needs a package of each
-series of kernels that the file has. It needs `dpkg-deb` and
-pyelftools (Debian: python3-pyelftools). No module is loaded. For each parameter, a module's section
-``__param`` contains its name, the mode of its file in /sys/module and the address of its value
-(include/linux/moduleparam.h: struct kernel_param). The data sections contain the initial values.
+series of kernels that the file has, `dpkg-deb` and pyelftools (Debian: python3-pyelftools). No
+module is loaded. For each parameter, a module's section ``__param`` contains its name, the mode of
+its file in /sys/module and the address of its value (include/linux/moduleparam.h: struct
+kernel_param). The data sections contain the initial values.
 """
 
 import io
@@ -175,9 +175,9 @@ def described(package: Path) -> tuple[str, dict[str, object]]:
     return " ".join(values), dict(sorted(modules.items()))
 
 
-def find_series(kernel: str) -> str:
-    """Return the series of a kernel's package, such as ``6.12``."""
-    [series] = re.findall(r"^\D+-(\d+\.\d+)", kernel)
+def find_package_series(package: str) -> str:
+    """Return the series of a kernel, such as ``6.12``, in the name of its package."""
+    [series] = re.findall(r"^\D+-(\d+\.\d+)", package)
     return str(series)
 
 
@@ -188,10 +188,11 @@ def _dpkg(*arguments: str) -> bytes:
 def main() -> None:
     """Write the file from the named packages."""
     packages = dict(described(Path(name)) for name in sys.argv[1:])
-    new_series = {find_series(kernel) for kernel in packages}
-    for kernel in json.loads(PAGE.read_text(encoding="utf-8")):
-        if find_series(kernel) not in new_series:
-            sys.exit(f"{PAGE} has {kernel}: name a package of Linux {find_series(kernel)}, too")
+    described_series = {find_package_series(package) for package in packages}
+    for package in json.loads(PAGE.read_text(encoding="utf-8")):
+        series = find_package_series(package)
+        if series not in described_series:
+            sys.exit(f"{PAGE} has {package}: name a package of Linux {series}, too")
     PAGE.write_text(json.dumps(packages, indent=1) + "\n", encoding="utf-8")
 
 

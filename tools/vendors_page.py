@@ -8,6 +8,7 @@ from hbatune.policy.library import Library, load_sources
 from hbatune.policy.profile import VendorRule
 from hbatune.policy.vendors import list_uses, load_vendors
 from hbatune.shipped import find_shipped
+from hbatune.text.basic_output import format_sentence
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "vendors.md"
 
@@ -126,13 +127,9 @@ def _of(vendor: str, rules: list[VendorRule]) -> Iterator[str]:
     yield ""
     noted = [vendor_rule for vendor_rule in rules if vendor_rule.note]
     for vendor_rule in noted:
-        yield f"[^{vendor_rule.rule.name}]: {_sentence(vendor_rule.note or '')}"
+        yield f"[^{vendor_rule.rule.name}]: {format_sentence(vendor_rule.note or '')}"
     if noted:
         yield ""
-
-
-def _sentence(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}."
 
 
 def _ports() -> Iterator[str]:

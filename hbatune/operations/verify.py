@@ -57,7 +57,7 @@ SLOW_LIMIT_S = 300
 KIND_TIME_S = 30
 """The maximum seconds for each representative without `--verify`, with its bursts. Confirming
 regressions takes as long again."""
-LATE_FRACTION = 0.15  # of the announced time, by which bursts may exceed it
+LATE_FRACTION = 0.15  # bursts may exceed the announced time by this fraction of it
 MIN_RUN_S = 0.25  # of a run: its load and its bursts fit into ``KIND_TIME_S``
 BURST_DEPTH = 128  # the maximum in bursts without a measured knee: the documents' knee (D0-12)
 

@@ -65,11 +65,12 @@ def depth(described: Surveyed, family: Family) -> Access:
     states = {row.state for row in rows}
     if State.DRIFT in states:
         return Access.SET
-    assert states <= {State.FIXED, State.ABSENT}, (
-        f"queue_depth of {described.adapter.target} is {states}: describe the depth that "
+    [state] = states
+    assert state in (State.FIXED, State.ABSENT), (
+        f"queue_depth of {described.adapter.target} is {state}: describe the depth that "
         "depth_default of the family returns, since hbatune keeps a lower one"
     )
-    return Access.FIXED if State.FIXED in states else Access.ABSENT
+    return Access.FIXED if state is State.FIXED else Access.ABSENT
 
 
 def host_depth(described: Surveyed, family: Family) -> Access:
@@ -118,7 +119,8 @@ TRUTH: dict[str, Callable[[Surveyed, Family], Access]] = {
 def test_table_cells_match_machine(surveyed: Survey, name: str, column: str) -> None:
     family = FAMILIES[name]
     access = capabilities(family)[column].access
-    assert access is TRUTH[column](surveyed(name), family), "see HOST_DEPTH and COALESCING above"
+    problem = f"{column} of {name} (HOST_DEPTH and COALESCING above list the options)"
+    assert access is TRUTH[column](surveyed(name), family), problem
 
 
 @pytest.mark.parametrize("name", FAMILIES)

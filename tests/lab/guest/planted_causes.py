@@ -19,7 +19,7 @@ CGROUPS = Path("/sys/fs/cgroup")
 TABLES, RULES = range(1, 4), range(4000)
 """A table of cls_u32 has at most 4,095 rules."""
 PACKETS = 36
-"""Fewer than 64, so that the receiver has no pause in between (net/core/dev.c: process_backlog)."""
+"""Of fewer than 64, the receiver handles all without a pause (net/core/dev.c: process_backlog)."""
 RULE = "filter add dev lo ingress protocol ip prio {} u32 match u32 {} 0xffffffff at 12 action pass"
 SENDER = f"""
 import os, socket, time

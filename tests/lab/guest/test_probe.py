@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from hbatune.probe.verdict import DEFAULT_PAIRS, MIN_PAIRS
 from tests.lab.guest.command import configure, hbatune, installed
 from tests.lab.guest.kit import scsi_disks
 from tests.lab.guest.known import few_pairs, neighbour
@@ -38,7 +39,8 @@ def test_verdict_pairs_write_nothing() -> None:
     assert done.code == 0, done.err
     [proof, *_] = done.json["verdicts"]
     assert (proof["target"], proof["outcome"]) == (disk, None)
-    assert 8 <= proof["verdict"]["runs"] <= 10, "a slow host has time for fewer pairs"
+    # A slow host has no time for all pairs.
+    assert MIN_PAIRS <= proof["verdict"]["runs"] <= DEFAULT_PAIRS
     assert proof["last"]["workload"]["depth"] == 24, "the load that oltp states"
     figures = proof["last"]["figures"]
     assert figures["ios"] > 100
