@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.act.paths import Paths
-from hbatune.facts import devices, model
+from hbatune.facts import model
 from hbatune.facts.ids import WORLD_WIDE, extract_lasting_part, extract_stable_part, normalise_name
 from hbatune.facts.udev import UNSET_PROPERTY
 from hbatune.policy import config, profile
@@ -273,7 +273,7 @@ def _match_named_disks(name: str) -> Iterator[RuleLine]:
             return
     if "@" not in name:
         yield (match_key("KERNELS", _match_loosely(kernel)),)
-    if devices.is_link(stable):  # udev's own rules have already set the disk's links
+    if file != stable and "/" in file:  # udev's own rules have already set the disk's links
         yield (match_key("SYMLINK", _match_loosely(file)),)
     elif not is_kernel_name:
         # Composed of vendor, model and serial number, which udev cannot see.

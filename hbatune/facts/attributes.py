@@ -12,7 +12,7 @@ import os
 import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import compress, count
 from typing import TypeVar
 
@@ -59,9 +59,9 @@ _MAY_HANG = ("queue/", "mq/", "holders/", "slaves/", PARTITIONS, FEATURE_PREFIX,
 # sdev_rd_attr; block/genhd.c: DEVICE_ATTR; block/blk-mq-sysfs.c).
 _READ_ONLY = frozenset(
     (
-        *("size", "removable", "diskseq", "queue/zoned", "mq/0/nr_tags", "device/type"),
+        *("size", "removable", "diskseq", "queue/zoned", "mq/0/nr_tags", "mq/0/cpu_list"),
+        *("device/type", "device/ioerr_cnt", "device/preferred_path", "device/serial"),
         *("device/vendor", "device/model", "device/rev", "device/wwid", "device/access_state"),
-        "device/serial",
         *("device/vpd_pg80", "device/vpd_pg83", "device/vpd_pg89", "device/vpd_pgb1"),
     )
 )
@@ -78,6 +78,7 @@ _OPEN = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 # A disk's link to the device that it is on.
 _DEVICE = "device/"
 _Value = TypeVar("_Value")
+_FLAGS = {"0": False, "1": True}
 _absent_names: set[str] = set()
 
 _WHY_UNREADABLE = dict.fromkeys((errno.EACCES, errno.EPERM), MissingText.NOT_ROOT)
@@ -161,11 +162,18 @@ def _split(attributes: tuple[str, ...]) -> tuple[list[str], list[str], list[str]
     for name in attributes:
         if name.startswith(_MAY_HANG):
             queue.append(name)
-        elif name.startswith(_DEVICE) and "*" not in name and not name.endswith("/"):
+        elif name.startswith(_DEVICE) and _is_file(name):
             behind.append(name)
         else:
             safe.append(name)
     return behind, safe, queue
+
+
+@lru_cache(maxsize=256)  # thousands of LUNs have the same names
+def _is_file(name: str) -> bool:
+    """Return whether the name is of one file, not of several, of a directory or of an answer."""
+    is_answer = name.startswith(FEATURE_PREFIX) or name in (FIRMWARE_FILE, MAP_TABLE)
+    return not is_answer and "*" not in name and not name.endswith("/")
 
 
 def _check_health(directory: int, values: Attributes) -> Missing | None:
@@ -181,7 +189,9 @@ def _check_health(directory: int, values: Attributes) -> Missing | None:
 
 def _add_values(values: Attributes, directory: int, name: str) -> None:
     """Read a file or a feature, the names in a directory, or all files that a pattern matches."""
-    if name.startswith(PARTITIONS):
+    if _is_file(name):
+        values[name] = _read_file(directory, name)
+    elif name.startswith(PARTITIONS):
         names = _list_names(directory, ".")
         for entry in names if isinstance(names, list) else ():
             if entry[-1:].isdecimal():
@@ -203,10 +213,8 @@ def _add_values(values: Attributes, directory: int, name: str) -> None:
         values[name] = _read_feature(directory, name)
     elif name == FIRMWARE_FILE:
         values[name] = _read_page(os.readlink(f"/proc/self/fd/{directory}"))
-    elif name == MAP_TABLE:
-        values[name] = _read_map_table(directory)
     else:
-        values[name] = _read_file(directory, name)
+        values[name] = _read_map_table(directory)
 
 
 def _add_files_behind(values: Attributes, directory: int, names: list[str]) -> None:
@@ -244,7 +252,10 @@ def _read_file(directory: int | None, name: str, path: str = "") -> Attribute | 
         return missing
     try:
         writable = name not in _READ_ONLY and bool(os.fstat(file).st_mode & 0o222)
-        data = _read_content(file)
+        data = chunk = os.read(file, _READ_BYTES)
+        while len(chunk) == _READ_BYTES:  # the size from stat is useless: for a VPD page it is 0
+            chunk = os.read(file, _READ_BYTES)
+            data += chunk
     except OSError as error:
         is_unused = name == _WRITEBACK and error.errno == errno.EINVAL
         return ABSENT if is_unused else _convert_error(error)
@@ -253,15 +264,6 @@ def _read_file(directory: int | None, name: str, path: str = "") -> Attribute | 
     if "/vpd_pg" in name or name == PCI_CONFIG:
         return Attribute(data.hex(), writable)
     return Attribute(_decode_text(data), writable)
-
-
-def _read_content(file: int) -> bytes:
-    """Read to the end; the size from stat is useless: for a VPD page it is 0."""
-    data = chunk = os.read(file, _READ_BYTES)
-    while len(chunk) == _READ_BYTES:
-        chunk = os.read(file, _READ_BYTES)
-        data += chunk
-    return data
 
 
 def _decode_text(data: bytes) -> str:
@@ -314,23 +316,23 @@ def parse_text(
     values: AnyAttributes, name: str, convert: Callable[[str], _Value]
 ) -> _Value | Missing:
     """Return the converted text of an attribute, or why there is no value."""
-    text = get_text(values, name)
-    if isinstance(text, Missing):
-        return text
+    value = values.get(name, ABSENT)
+    if isinstance(value, Missing):
+        return value
     try:
-        return convert(text)
+        return convert(value.text)
     except (ValueError, LookupError):
-        return make_unparsable(text)
+        return make_unparsable(value.text)
 
 
 def parse_integer(attributes: AnyAttributes, name: str, base: int = 10) -> int | Missing:
     """Return the attribute as a number in ``base`` (0: according to its prefix)."""
-    return parse_text(attributes, name, lambda text: int(text, base))
+    return parse_text(attributes, name, int if base == 10 else partial(int, base=base))
 
 
 def parse_flag(attributes: Attributes, name: str) -> bool | Missing:
     """Return the attribute as 0 or 1."""
-    return parse_text(attributes, name, {"0": False, "1": True}.__getitem__)
+    return parse_text(attributes, name, _FLAGS.__getitem__)
 
 
 def parse_leading_number(attributes: Attributes, name: str) -> float | Missing:

@@ -86,11 +86,6 @@ _UUID = "dm/uuid"
 _SWITCH_PORTS = {("0x1000", "0x00b2"), ("0x1000", "0x02b0"), ("0x1000", "0x02b1")}
 
 
-def is_link(name: str) -> bool:
-    """Return whether a name has the form of a link below ``/dev``, not of a kernel name."""
-    return name.startswith(_DEV) and "/" in name.removeprefix(_DEV)
-
-
 def resolve_name(name: str) -> tuple[str, ...]:
     """Return the disks of a name in [site], or the name itself. No file is opened for a path."""
     stack = find_named_stack(name, deadline=None)

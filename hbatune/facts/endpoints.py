@@ -114,8 +114,8 @@ def build_endpoint(
         kind=Kind.DISK,
         protocol=protocol,
         medium=classify.classify_medium(evidence, protocol),
-        vendor=escape_text(get_word(survey, "device/vendor")),
-        model=escape_text(get_word(survey, "device/model") or get_word(survey, "device/name")),
+        vendor=escape_text(evidence.vendor),
+        model=escape_text(evidence.model or get_word(survey, "device/name")),
         revision=escape_text(revision),
         sysfs=directory,
         device_node=None if get_word(survey, "hidden") == "1" else _get_node(name),
@@ -161,12 +161,13 @@ def _collect_evidence(place: Place, survey: Attributes, port: Attributes) -> Evi
     rotational = attributes.parse_flag(survey, "queue/rotational")
     is_ata = place.branch.transport == "ata"
     ata_port = re.search(r"/ata(\d+)/", f"{place.branch.host}/") if is_ata else None
-    raid_class = _RAID_CLASS.format(place.address)
+    channel = place.channel
+    raid_class = _RAID_CLASS.format(place.address) if channel == _RAID_CHANNEL else ""
     return Evidence(
         transport=place.branch.transport,
         pci=place.branch.pci is not None,
         fabric="/nvme-fabrics/" in (place.branch.controller or ""),
-        channel=place.channel,
+        channel=channel,
         vendor=get_word(survey, "device/vendor"),
         model=get_word(survey, "device/model"),
         access=get_word(survey, _ALUA[0]) or None,
@@ -177,7 +178,7 @@ def _collect_evidence(place: Place, survey: Attributes, port: Attributes) -> Evi
         ncq_depth=classify.parse_ncq_depth(get_bytes(survey, "device/vpd_pg89")),
         ncq_off=ncq_off(processors.read_command_line(), int(ata_port[1])) if ata_port else None,
         sat=isinstance(survey.get("device/vpd_pg89"), Attribute),
-        spi=place.target is not None and os.path.exists(f"{_SPI_TARGETS}/{place.target}"),
+        spi=place.target is not None and os.access(f"{_SPI_TARGETS}/{place.target}", os.F_OK),
         rotation=classify.parse_rotation_rate(get_bytes(survey, "device/vpd_pgb1")),
         rotational=rotational if isinstance(rotational, bool) else None,
     )

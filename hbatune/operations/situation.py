@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -125,7 +125,7 @@ class Situation(Struct, frozen=True):
             original_depths=self._find_original_depths(),
             set_by_us=self._was_touched,
             targets_named=named,
-            scheduler_rules=self._find_scheduler_rules(),
+            scheduler_rules=cache(self._find_scheduler_rules),
         )
         return make_plan(
             self.machine,

@@ -80,8 +80,8 @@ class EarlierChanges(Struct, frozen=True):
     depths, by id, before hbatune set them. ``set_by_us`` (of an id and a setting) means that
     hbatune has set or reset it since boot. Any other value below the driver's default, and bfq or
     kyber, is an administrator's decision. It is kept unless a person named the targets
-    (``targets_named``). ``scheduler_rules`` are, by id, the distribution's udev rules files that
-    set bfq on disks where nothing uses it.
+    (``targets_named``). ``scheduler_rules`` returns, by id, the distribution's udev rules files
+    that set bfq on disks where nothing uses it.
     """
 
     reverted: Collection[RevertedValue] = ()
@@ -89,7 +89,7 @@ class EarlierChanges(Struct, frozen=True):
     original_depths: Mapping[str, int] = {}
     set_by_us: Callable[[str, str], bool] = lambda id, setting: False
     targets_named: bool = False
-    scheduler_rules: Mapping[str, str] = {}
+    scheduler_rules: Callable[[], Mapping[str, str]] = dict
 
 
 class MatchedTarget(Struct, frozen=True):
@@ -283,8 +283,8 @@ def keep_decision(
     reason = find_decision(endpoint, row.setting, matched.default_depth)
     if reason is None or earlier.set_by_us(endpoint.id, row.setting):
         return row
-    if reason.limit is Limit.CHOSEN_SCHEDULER and endpoint.id in earlier.scheduler_rules:
-        file = earlier.scheduler_rules[endpoint.id]
+    is_chosen = reason.limit is Limit.CHOSEN_SCHEDULER
+    if is_chosen and (file := earlier.scheduler_rules().get(endpoint.id)):
         return replace(row, limit=LimitReason(Limit.DISTRIBUTION_SCHEDULER, (file,)))
     return _exclude_row(row, reason)
 

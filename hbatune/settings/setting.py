@@ -186,8 +186,9 @@ class Setting(Struct, frozen=True):
 
     def find_path(self, attributes: Attributes) -> str:
         """Return the path of the file that this device has."""
-        has_other = isinstance(attributes.get(self.other_path), model.Attribute)
-        return self.other_path if has_other else self.path
+        if self.other_path and isinstance(attributes.get(self.other_path), model.Attribute):
+            return self.other_path
+        return self.path
 
     def read(self, attributes: Attributes) -> Value | model.Missing:
         """Return the typed current value, or why there is none.

@@ -6,7 +6,7 @@ build generates its JSON Schema in ``hbatune/schemas``.
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import msgspec
 from msgspec import Struct
@@ -91,11 +91,13 @@ P = TypeVar("P")
 
 def with_sentences(kind: type[P], item: Struct) -> P:
     """Return an item as JSON shows it: as a value of this type, with sentences for reasons."""
-    fields = msgspec.structs.asdict(item)
-    for name, value in fields.items():
+    sentences = {}
+    for name in kind.__annotations__:  # the type replaces the fields with reasons
+        value = getattr(item, name)
         if isinstance(value, limit_text.LimitReason):
-            fields[name] = limit_text.describe_limit(value)
-    return kind(**fields)
+            sentences[name] = limit_text.describe_limit(value)
+    # Thousands of rows have no reason, so their JSON is the same.
+    return kind(**msgspec.structs.asdict(item) | sentences) if sentences else cast(P, item)
 
 
 _DECIDING = (SCHEDULER, "max_sectors_kb", "read_ahead_kb")

@@ -234,7 +234,7 @@ def test_scheduler_change_discards_requests() -> None:
         for name, value in (("scheduler", "mq-deadline"), (REQUESTS, 2048))
     )
     both = replace(wish(REQUESTS, Exactly(2048)), rules=rules)
-    by_rule = EarlierChanges(scheduler_rules={disk.id: SUSE})
+    by_rule = EarlierChanges(scheduler_rules=lambda: {disk.id: SUSE})
     rows = {row.setting: row for row in make_plan(machine(disk), both, earlier=by_rule).rows}
     assert rows[REQUESTS].value == 2048
     rows = {row.setting: row for row in make_plan(machine(disk), both).rows}
@@ -258,7 +258,7 @@ def test_chosen_scheduler_stays_until_named(chosen: str) -> None:
 
 def test_distribution_scheduler_is_replaced_and_reported() -> None:
     disk = endpoint(attributes=attributes(queue__scheduler="none mq-deadline [bfq]"))
-    planned_row = row(disk, DEADLINE, scheduler_rules={disk.id: SUSE})
+    planned_row = row(disk, DEADLINE, scheduler_rules=lambda: {disk.id: SUSE})
     assert (planned_row.state, planned_row.value) == (State.DRIFT, "mq-deadline")
     assert f"replaces the choice of {SUSE}" in describe_limit(planned_row.limit)
 
