@@ -281,14 +281,14 @@ def encode_report(report: PassReport) -> bytes:
 
 
 def decode_report(sent: bytes, known_disks: Iterable[WatchedDisk] = ()) -> PassReport:
-    """Return the report. To save memory, it shares equal texts and disks of ``known_disks``."""
+    """Return the report. To save memory, it shares equal values and disks of ``known_disks``."""
     disks_by_id = {disk.id: disk for disk in known_disks}
-    pool: dict[str, str] = {}
+    pool: dict[str | int, str | int] = {}
     for disk in disks_by_id.values():
-        _share_texts(disk, pool)
+        _share_values(disk, pool)
 
     def share(text: str) -> str:
-        return pool.setdefault(text, text)
+        return str(pool.setdefault(text, text))
 
     changes, disks, counter_disks = list[SettingChange](), list[WatchedDisk](), list[str]()
     names, levels = dict[str, str](), dict[str, DepthLevel]()
@@ -299,8 +299,8 @@ def decode_report(sent: bytes, known_disks: Iterable[WatchedDisk] = ()) -> PassR
         piece = _decode_piece(encoded)
         for disk in piece.subjects.disks if piece.subjects else ():
             known_disk = disks_by_id.get(disk.id)
-            disks.append(known_disk if known_disk == disk else _share_texts(disk, pool))
-        changes += [_share_texts(change, pool) for change in piece.changes]
+            disks.append(known_disk if known_disk == disk else _share_values(disk, pool))
+        changes += [_share_values(change, pool) for change in piece.changes]
         counter_disks += map(share, piece.places.counter_disks)
         names.update((share(name), share(id)) for name, id in piece.places.disks.items())
         levels.update((share(id), level) for id, level in piece.levels.items())
@@ -318,12 +318,12 @@ def decode_report(sent: bytes, known_disks: Iterable[WatchedDisk] = ()) -> PassR
 _SharedStruct = TypeVar("_SharedStruct", WatchedDisk, SettingChange)
 
 
-def _share_texts(value: _SharedStruct, pool: dict[str, str]) -> _SharedStruct:
-    """Return the value with the pool's copies of its texts. Texts that are not in it are added."""
+def _share_values(value: _SharedStruct, pool: dict[str | int, str | int]) -> _SharedStruct:
+    """Return the value with the pool's copies of its texts and numbers. New ones are added."""
     shared: dict[str, object] = {}
     for name in value.__struct_fields__:
         content = getattr(value, name)
-        if type(content) is str:  # and no StrEnum
+        if type(content) in (str, int):  # and no StrEnum or bool
             shared[name] = pool.setdefault(content, content)
         elif type(content) is tuple:
             shared[name] = tuple(pool.setdefault(text, text) for text in content)

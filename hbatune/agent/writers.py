@@ -174,7 +174,7 @@ class WriterWatch:
                 writer = _UNKNOWN if has_other_sysfs(os.stat(self._root).st_dev) else _KERNEL
             if writer is not None and writer.unit == "systemd-udevd.service" and not writer.rules:
                 writer = replace(writer, rules=find_rules(writer.attribute))
-            changes.append(replace(change, writer=writer))
+            changes.append(change if writer is None else replace(change, writer=writer))
         self._own = {pid: record for pid, record in self._own.items() if record is None}
         self._traced = {}
         if report.whole:

@@ -10,7 +10,7 @@ from hbatune.loader import LongText, ShortText
 from hbatune.policy.config import WatchConfig as Config
 from hbatune.watch import alerts, readings
 from hbatune.watch.alerts import Alarm, AlarmKey, AlertChange, AlertCondition, Level, Signal
-from hbatune.watch.latency import Interval
+from hbatune.watch.latency import Interval, select_intervals
 
 
 class Alert(Struct, frozen=True):
@@ -116,14 +116,18 @@ class Watcher:
         disks, servers = list[readings.Reading](), list[readings.AdapterReading]()
         if before is not None:
             config = self.config
-            disks_by_id = {disk.id: disk for disk in self.subjects.disks}
+            recent = select_intervals(intervals, before.at, sample.at)
             with_alarm = {key.id for key in self._alarms}
-            for reading in readings.list_disk_readings(self.subjects, before, sample, intervals):
-                id, target, adapter = reading.id, reading.target, reading.adapter
+            # One at a time: the readings of thousands of disks would take megabytes.
+            for disk in self.subjects.disks:
+                reading = readings.read_disk(disk, before, sample, recent)
+                if reading is None:
+                    continue
+                id, target, adapter = disk.id, disk.target, disk.adapter
                 if reading.lowered:
                     self._lowered[id] += 1
                 risen = self._update_rises(id, reading.risen, sample.at)
-                disk, has_alarm = disks_by_id[id], id in with_alarm
+                has_alarm = id in with_alarm
                 signals = list(alerts.list_disk_signals(disk, reading, config, has_alarm=has_alarm))
                 signals += alerts.list_counter_signals(id, target, adapter, risen, config)
                 events += self._apply_signals(signals, sample)
@@ -192,12 +196,15 @@ class Watcher:
 
     def _clear_unwatched(self, sample: Sample) -> list[AlertEvent]:
         """Clear the alerts on targets that are no longer watched, and forget these targets."""
-        watched = {disk.id for disk in self.subjects.disks}
-        watched |= {server.target for server in self.subjects.servers}
-        self._alarms = {key: alarm for key, alarm in self._alarms.items() if key.id in watched}
-        self._links = {name: link for name, link in self._links.items() if name in watched}
-        self._rises = {id: rises for id, rises in self._rises.items() if id in watched}
-        return self._clear([key for key in self._raised if key.id not in watched], sample)
+        # Few ids are stored, but a set of all disks may have thousands.
+        gone = {key.id for key in (*self._alarms, *self._raised)}
+        gone |= self._links.keys() | self._rises.keys()
+        gone.difference_update(disk.id for disk in self.subjects.disks)
+        gone.difference_update(server.target for server in self.subjects.servers)
+        self._alarms = {key: alarm for key, alarm in self._alarms.items() if key.id not in gone}
+        self._links = {name: link for name, link in self._links.items() if name not in gone}
+        self._rises = {id: rises for id, rises in self._rises.items() if id not in gone}
+        return self._clear([key for key in self._raised if key.id in gone], sample)
 
     def _clear_unlimited(
         self, id: str, signals: Iterable[Signal], sample: Sample

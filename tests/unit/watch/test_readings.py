@@ -8,8 +8,8 @@ from hbatune.watch.readings import (
     Measure,
     Reading,
     WatchedDisk,
-    list_disk_readings,
     read_adapter,
+    read_disk,
 )
 from tests.unit import watch_samples as watched
 from tests.unit.watch_samples import HBA, ID, counted, disk, sample, working
@@ -18,7 +18,8 @@ from tests.unit.watch_samples import HBA, ID, counted, disk, sample, working
 def read(first: object, last: object, *, of: WatchedDisk | None = None, **more: object) -> Reading:
     """Return the reading of one disk over ten seconds."""
     earlier, later = sample(10, first), sample(20, last)  # type: ignore[arg-type]
-    [reading] = list_disk_readings(watched.subjects(of or disk()), earlier, later, **more)  # type: ignore[arg-type]
+    reading = read_disk(of or disk(), earlier, later, **more)  # type: ignore[arg-type]
+    assert reading is not None
     return reading
 
 
@@ -95,7 +96,7 @@ def test_times_wrap_at_32_bits() -> None:
 
 def test_replaced_disk_has_no_reading() -> None:
     first, anew = working(100, ms=2.0), working(1, ms=2.0)
-    assert not list(list_disk_readings(watched.subjects(), sample(10, first), sample(20, anew)))
+    assert read_disk(disk(), sample(10, first), sample(20, anew)) is None
 
 
 def test_lowered_depth_needs_ramping_driver() -> None:
@@ -108,8 +109,9 @@ def test_lowered_depth_needs_ramping_driver() -> None:
 def test_risen_counters_are_reported() -> None:
     earlier = sample(10, counters={ID: {"errors": 3, "timeouts": 2}, HBA: {"fatal": 0}})
     later = sample(20, counters={ID: {"errors": 7, "timeouts": 1}, HBA: {"fatal": 1}})
-    [reading] = list_disk_readings(watched.subjects(), earlier, later)
+    reading = read_disk(disk(), earlier, later)
     server = read_adapter(watched.subjects().servers[0], earlier, later)
+    assert reading is not None
     assert reading.risen == {"errors": 4}  # timeouts fell: another device of that name
     assert server.risen == {"fatal": 1}
     assert reading.counted == {"errors": 7, "timeouts": 1}
@@ -124,14 +126,16 @@ def test_busiest_serving_cpu_is_reported() -> None:
 
 
 def test_head_reading_sums_paths() -> None:
-    head, paths = disk(id="head", paths=("a", "b")), [disk(id="a"), disk(id="b")]
+    head = disk(id="head", paths=("a", "b"))
     moved = {"a": working(20, ms=2.0, device="259:1"), "b": working(20, ms=4.0, device="259:2")}
     before = {"a": working(10, ms=2.0, device="259:1"), "b": working(10, ms=4.0, device="259:2")}
     earlier = sample(10, disks={"head": counted(), **before})
     later = sample(20, disks={"head": counted(), **moved})
-    reading = next(list_disk_readings(watched.subjects(head, *paths), earlier, later))
+    reading = read_disk(head, earlier, later)
+    assert reading is not None
     assert (reading.iops, reading.mean_ms) == (2000, 3.0)
     slow = {9000: 5}
     intervals = [Interval(15, 5, {"259:1": slow, "259:2": slow})]
-    again = next(list_disk_readings(watched.subjects(head, *paths), earlier, later, intervals))
+    again = read_disk(head, earlier, later, intervals)
+    assert again is not None
     assert again.p99_ms == pytest.approx(9, rel=0.02)
