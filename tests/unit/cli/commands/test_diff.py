@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from hbatune.cli import main
-from hbatune.facts.model import Kind, Protocol, Storage
+from hbatune.facts.model import Attribute, Kind, Protocol, Storage
 from tests.unit.command_runs import See, lun
 from tests.unit.machines import adapter, endpoint, machine
 from tests.unit.site_folder import SiteFolder
@@ -49,7 +49,7 @@ def test_next_command_counts_exclusions_that_it_overrides(
     see: See, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     chosen = endpoint(**lun(0))
-    bfq = {**chosen.attributes, "queue/scheduler": "mq-deadline [bfq] none"}
+    bfq = {**chosen.attributes, "queue/scheduler": Attribute("mq-deadline [bfq] none", True)}
     see(machine(replace(chosen, attributes=bfq), endpoint(**lun(1))))
     monkeypatch.setattr("hbatune.text.terminal.get_width", lambda stream=None: 100)
     main(["diff", "--profile", "oltp", "sda", "sdb"])
