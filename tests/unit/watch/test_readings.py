@@ -95,8 +95,8 @@ def test_times_wrap_at_32_bits() -> None:
 
 
 def test_replaced_disk_has_no_reading() -> None:
-    first, anew = working(100, ms=2.0), working(1, ms=2.0)
-    assert read_disk(disk(), sample(10, first), sample(20, anew)) is None
+    former, replacement = working(100, ms=2.0), working(1, ms=2.0)
+    assert read_disk(disk(), sample(10, former), sample(20, replacement)) is None
 
 
 def test_lowered_depth_needs_ramping_driver() -> None:
