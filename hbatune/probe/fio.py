@@ -254,16 +254,19 @@ def _is_continuation(earlier: Count, later: Count) -> bool:
 
 # Older ones interpret flow differently, and their JSON lacks percentiles of lat.
 MIN_FIO_VERSION = (3, 23)
+# Older ones do not wait for all I/Os of a group (thinktime_blocks_type).
+GROUPS_FIO_VERSION = (3, 26)
 TIME_MARGIN_S = 15.0  # seconds added to the workload's own, to start and to wait for slow I/O
 KILL_GRACE_S = 2.0  # seconds for a killed fio to exit
 START_TIME_S = 0.25  # allowed for the start of fio, or a quarter of a run of less than one second
 
 
 class Fio(Struct, frozen=True):
-    """A usable fio: its path and the version that it reports."""
+    """A usable fio: its path, the version that it reports, and whether it does groups of I/Os."""
 
     path: str
     version: str
+    does_groups: bool = True
 
 
 class Meter:
@@ -313,7 +316,7 @@ def find(target: str) -> Fio | Skipped:
         return Skipped(target, Skip.BROKEN_FIO, error.strerror)
     if version < MIN_FIO_VERSION:
         return Skipped(target, Skip.OLD_FIO, output)
-    return Fio(path, output.removeprefix("fio-"))
+    return Fio(path, output.removeprefix("fio-"), version >= GROUPS_FIO_VERSION)
 
 
 @cache  # until a package replaces it: fio's start takes as long as a short run on a slow machine
@@ -353,11 +356,11 @@ def measure(
     Returns within the workload's seconds plus ``margin`` and ``KILL_GRACE_S``, even if the device
     hangs. Raises ``UnsafeNameError`` for a node that a job file cannot name.
     """
-    values = {"workload": workload, "size": size, "cpus": cpus}
-    from hbatune.probe.replay import format_logs  # it also loads what records a trace
+    from hbatune.probe.replay import MAX_DEPTH, make_jobs  # it also loads what records a trace
 
-    logs, values["pauses"], moved = format_logs(workload, size)
-    job = render_template("templates", "probe.fio.j2", logs=len(logs), nodes=nodes, **values)
+    jobs, moved = make_jobs(workload, size, MAX_DEPTH if fio.does_groups else 1)
+    values = {"workload": workload, "size": size, "cpus": cpus, "jobs": jobs}
+    job = render_template("templates", "probe.fio.j2", nodes=nodes, **values)
     try:
         for path in nodes:
             os.stat(path)  # fio calls a missing file EINVAL
@@ -366,17 +369,17 @@ def measure(
 
         with tempfile.TemporaryDirectory(prefix="hbatune-", ignore_cleanup_errors=True) as name:
             directory = Path(name)  # mode 0700: no other user can read the result
-            for number, log in enumerate(logs):
-                (directory / f"log-{number}").write_text(log)
+            for number, replay in enumerate(jobs):
+                (directory / f"log-{number}").write_text(replay.log)
             # json+ has the latency histogram of every job (``bins``: nanoseconds → I/Os).
             command = [fio.path, "--output-format=json+", "--output=out"]
             if not write:
                 # A second lock in addition to the guard: fio then refuses any job that writes.
                 command.append("--readonly")
-            command += ["-"] if logs else [f"--status-interval={workload.window_ms}ms", "-"]
+            command += ["-"] if jobs else [f"--status-interval={workload.window_ms}ms", "-"]
             meter = Meter(workload, involved)
             with _start(command, directory) as running:
-                if logs:
+                if jobs:
                     # Each job opens two files, and 1024 is the usual limit.
                     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
                     resource.prlimit(running.pid, resource.RLIMIT_NOFILE, (hard, hard))

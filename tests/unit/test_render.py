@@ -1,3 +1,5 @@
+from collections.abc import Sequence
+
 import jinja2
 import pytest
 from hypothesis import given
@@ -5,13 +7,16 @@ from hypothesis import strategies as st
 
 from hbatune.boot.compile import CompiledRules, format_rules
 from hbatune.boot.lines import RuleSection, match_key
+from hbatune.probe.replay import ReplayJob
 from hbatune.probe.result import BulkWriter, Pattern, TracePart, Workload, Zone
 from hbatune.render import UnsafeNameError, fio_filename, render_template, require_safe
 
 SIZE = 1 << 30
 
 
-def job(node: str, workload: Workload | None = None, logs: int = 0) -> list[str]:
+def job(
+    node: str, workload: Workload | None = None, replays: Sequence[ReplayJob] = ()
+) -> list[str]:
     """Return the lines of a rendered job file that are not comments."""
     text = render_template(
         "templates",
@@ -20,8 +25,7 @@ def job(node: str, workload: Workload | None = None, logs: int = 0) -> list[str]
         workload=workload or Workload(),
         size=SIZE,
         cpus=None,
-        logs=logs,
-        pauses=[70, 80, 0],
+        jobs=replays,
     )
     return [line for line in text.splitlines() if line and not line.startswith("#")]
 
@@ -82,13 +86,15 @@ def test_name_stays_on_one_line(name: str) -> None:
 
 def test_replay_has_job_for_each_log() -> None:
     part = TracePart("/disk.trace", rate=9.0, unit=512, unwritten=0.0, lost=0.0)
+    replays = [ReplayJob(pause_us=70), ReplayJob(depth=4, blocks=9, pause_us=80), ReplayJob()]
     for pattern, direction in ((Pattern.RANDOM_READ, "rw=read"), (Pattern.RANDOM_MIX, "rw=rw")):
-        lines = job("/dev/a:b", Workload(pattern, trace=part), logs=3)
+        lines = job("/dev/a:b", Workload(pattern, trace=part), replays)
         assert {"ioengine=psync", "direct=1", "exitall=1", "exit_what=all"} <= set(lines)
-        assert not any(line.startswith(("filename", "time_based", "iodepth")) for line in lines)
+        assert not any(line.startswith(("filename", "time_based")) for line in lines)
         jobs = lines[lines.index("replay_redirect=/dev/a:b") + 1 :]
         expected = ["[replay-0]", direction, "read_iolog=log-0", "thinktime=70"]
-        expected += ["[replay-1]", direction, "read_iolog=log-1", "thinktime=80"]
+        expected += ["[replay-1]", direction, "read_iolog=log-1", "ioengine=libaio", "iodepth=4"]
+        expected += ["thinktime=1", "thinktime_blocks=9", "thinktime_blocks_type=issue"]
         expected += ["[end]", "new_group=1", "ioengine=null", direction, "read_iolog=log-2"]
         assert jobs == [*expected, "thinktime=0"]
 

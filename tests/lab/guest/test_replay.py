@@ -12,7 +12,9 @@ from tests.lab.guest.traced_loads import (
     capture_load,
     hash_disk,
     make_twins,
+    measure_trace,
     replay_trace,
+    select_replay,
 )
 from tests.lab.guest.values import put
 
@@ -52,7 +54,20 @@ def test_replay_opens_disk_read_only(scsi_debug: Callable[..., list[str]], tmp_p
     assert len(opened) > 8, "fio opens the disk once per job"
     assert [line for line in opened if re.search(r"O_WRONLY|O_RDWR", line)] == []
     assert [line for line in calls if re.search(rf"write\w*\(\d+</dev/{second}>", line)] == []
-    assert [line for line in calls if "io_submit(" in line or "io_uring_setup(" in line] == []
+    submitted = [line for line in calls if "io_submit(" in line]
+    assert [line for line in submitted if "IOCB_CMD_PREAD" not in line and " = " in line] == []
+    assert [line for line in calls if "PWRITE" in line or "io_uring_setup(" in line] == []
+
+
+def test_latencies_exclude_waits(scsi_debug: Callable[..., list[str]], tmp_path: Path) -> None:
+    """I/Os that start together are completed before fio waits for the next burst, 100 ms later."""
+    first, second = make_twins(scsi_debug)
+    file = tmp_path / "db.trace"
+    captured = capture_load(first, LOADS["bursts"], file, 3)
+    done, replayed = replay_trace(file, second, tmp_path / "replayed.trace")
+    [run] = done.json["runs"]
+    traced = measure_trace(select_replay(replayed, len(captured.arrivals_us)))
+    assert run["outcome"]["figures"]["p99_us"] < 1000 * traced.p99_ms + 20_000
 
 
 def test_change_is_compared_at_trace(

@@ -139,10 +139,12 @@ def test_real_windows_sum_to_run(disk: Path) -> None:
 
 
 @real_fio
-def test_real_fio_replays_trace(disk: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("every_us", [500, 5])
+def test_real_fio_replays_trace(disk: Path, tmp_path: Path, every_us: int) -> None:
+    """Also groups of I/Os that start together."""
     before = disk.read_bytes()
     # Overlapping I/Os need several jobs, and half of the addresses are beyond the file's end.
-    path = save(tmp_path / "disk.trace", steady_ios(120, every_us=500, writes=40))
+    path = save(tmp_path / "disk.trace", steady_ios(120, every_us=every_us, writes=40))
     reading = make_replay(path)
     outcome = fio.measure(usable(), "sda", (str(disk),), SIZE // 2, reading)
     assert isinstance(outcome, Figures)
@@ -206,23 +208,26 @@ def test_version_is_read_once(fake: Fake) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "understood"),
+    ("version", "does_groups"),
     [
         ("fio-3.33", True),
-        ("fio-3.23", True),
+        ("fio-3.26", True),
+        ("fio-3.25", False),
+        ("fio-3.23", False),
         ("fio-3.36-17-gb1f2", True),
         ("fio-4.0", True),
-        ("fio-3.19", False),
-        ("fio-2.99", False),
     ],
 )
-def test_only_supported_fio_is_accepted(fake: Fake, version: str, understood: bool) -> None:
+def test_supported_fio_is_accepted(fake: Fake, version: str, does_groups: bool) -> None:
     fake.script("", version=f"echo '{version}'\n")
-    program = fio.find("sda")
-    if understood:
-        assert program == fio.Fio(str(fake.directory / "fio"), version.removeprefix("fio-"))
-    else:
-        assert program == Skipped("sda", Skip.OLD_FIO, version)
+    path = str(fake.directory / "fio")
+    assert fio.find("sda") == fio.Fio(path, version.removeprefix("fio-"), does_groups)
+
+
+@pytest.mark.parametrize("version", ["fio-3.22", "fio-3.19", "fio-2.99"])
+def test_old_fio_is_refused(fake: Fake, version: str) -> None:
+    fake.script("", version=f"echo '{version}'\n")
+    assert fio.find("sda") == Skipped("sda", Skip.OLD_FIO, version)
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,4 @@
+from collections.abc import Collection
 from itertools import pairwise
 from pathlib import Path
 
@@ -8,56 +9,83 @@ from hypothesis import strategies as st
 from hbatune.errors import UsageError
 from hbatune.probe import replay
 from hbatune.probe.replay import (
+    MAX_DEPTH,
     MAX_JOBS,
     MAX_RUN,
     SLACK_US,
-    deal_ios,
+    IoGroup,
+    count_in_flight,
+    deal_groups,
+    find_groups,
     format_log,
-    format_logs,
+    list_numbers,
+    make_jobs,
     make_replay,
     place_io,
 )
 from hbatune.probe.result import Pattern
 from hbatune.probe.trace_file import Trace
-from tests.unit.traces import DISK_BYTES, any_traces, save, steady_ios, trace
+from tests.unit.traces import DISK_BYTES, Io, any_traces, save, steady_ios, trace
 
 
-@given(any_traces(), st.booleans(), st.sampled_from([0, SLACK_US]))
-def test_jobs_share_all_ios(recorded: Trace, writes: bool, slack_us: int) -> None:
-    jobs, pauses = deal_ios(recorded, writes=writes, slack_us=slack_us)
+def list_groups(recorded: Trace) -> list[tuple[int, list[int]]]:
+    """Return the depth and the I/Os of each group."""
+    numbers = list_numbers(recorded, writes=True)
+    return [(group.depth, group.numbers) for group in find_groups(recorded, numbers)]
+
+
+def find_end(recorded: Trace, number: int) -> int:
+    return recorded.arrivals_us[number] + recorded.latencies_us[number]
+
+
+@given(any_traces(), st.booleans(), st.sampled_from([1, 4, MAX_DEPTH]))
+def test_jobs_share_all_ios(recorded: Trace, writes: bool, max_depth: int) -> None:
     permitted = [n for n, write in enumerate(recorded.writes) if writes or not write]
-    assert sorted(number for job in jobs for number in job) == permitted
+    groups = find_groups(recorded, list_numbers(recorded, writes=writes), max_depth)
+    jobs = deal_groups(recorded, groups)
+    dealt = [number for job in jobs for group in job.groups for number in group.numbers]
+    assert sorted(dealt) == permitted
     for job in jobs:
-        for first, second in pairwise(job):
-            end = recorded.arrivals_us[first] + recorded.latencies_us[first]
-            assert end + pauses.get(second, slack_us) <= recorded.arrivals_us[second]
+        assert {group.shape for group in job.groups} == {(job.depth, job.blocks)}
+        for first, second in pairwise(job.groups):
+            end_us = max(find_end(recorded, number) for number in first.numbers)
+            assert end_us + SLACK_US <= recorded.arrivals_us[second.numbers[0]]
+
+
+@given(any_traces(), st.sampled_from([1, 4, MAX_DEPTH]))
+def test_group_never_exceeds_depth(recorded: Trace, max_depth: int) -> None:
+    for group in find_groups(recorded, list_numbers(recorded, writes=True), max_depth):
+        assert group.depth <= max_depth
+        ends_us = list[int]()
+        for number in group.numbers:
+            in_flight = [end_us for end_us in ends_us if end_us > recorded.arrivals_us[number]]
+            assert len(in_flight) < group.depth
+            ends_us = [*in_flight, find_end(recorded, number)]
 
 
 @given(any_traces())
-def test_jobs_equal_ios_in_flight(recorded: Trace) -> None:
-    jobs, _ = deal_ios(recorded, writes=True, slack_us=0)
+def test_ios_in_flight_are_counted(recorded: Trace) -> None:
     spans = list(zip(recorded.arrivals_us, recorded.latencies_us, strict=True))
     in_flight = [
-        sum(start + length > arrival for start, length in spans[:number]) + 1
+        sum(start + max(1, length) > arrival for start, length in spans[:number]) + 1
         for number, (arrival, _) in enumerate(spans)
     ]
-    assert len(jobs) == max(in_flight, default=0)
+    assert count_in_flight(recorded, range(len(spans))) == max(in_flight, default=0)
 
 
-def test_completed_job_takes_next_io() -> None:
+def test_io_follows_completed_one() -> None:
     recorded = trace([(0, 0, 8, 100, 0), (100, 8, 8, 100, 0), (199, 16, 8, 100, 0)])
-    assert deal_ios(recorded, writes=False, slack_us=0) == ([[0, 1], [2]], {1: 0})
+    assert list_groups(recorded) == [(1, [0, 1]), (1, [2])]
 
 
-def test_closed_loop_stays_in_its_jobs() -> None:
+def test_single_ios_follow_each_other() -> None:
     """Each of two jobs starts its next I/O 100 µs after the last one, but not for ever."""
-    recorded = trace([(1100 * (n // 2), 8 * n, 8, 1000, 0) for n in range(4 * MAX_RUN)])
-    jobs, pauses = deal_ios(recorded, writes=False)
-    assert [job[:MAX_RUN] for job in jobs[:2]] == [
-        [2 * place + job for place in range(MAX_RUN)] for job in range(2)
-    ]
-    assert [pauses.get(number) for number in jobs[0]] == [None, *[100] * (MAX_RUN - 1)]
-    assert [len(job) for job in jobs] == 4 * [MAX_RUN]
+    begins = [1100 * (n // 2) + 400 * (n % 2) for n in range(4 * MAX_RUN)]
+    recorded = trace([(begin, 8 * n, 8, 1000, 0) for n, begin in enumerate(begins)])
+    runs = list_groups(recorded)
+    assert [depth for depth, _ in runs] == 4 * [1]
+    for place, (_, numbers) in enumerate(runs[:2]):
+        assert numbers == [2 * number + place for number in range(MAX_RUN)]
 
 
 @pytest.mark.parametrize(
@@ -66,19 +94,80 @@ def test_closed_loop_stays_in_its_jobs() -> None:
 )
 def test_io_follows_recent_completion(latency_us: int, pause_us: int, follows: bool) -> None:
     recorded = trace([(0, 0, 8, latency_us, 0), (latency_us + pause_us, 8, 8, 4000, 0)])
-    jobs, pauses = deal_ios(recorded, writes=False)
-    assert pauses == ({1: pause_us} if follows else {})
-    assert len(jobs) == (1 if follows else 2)
+    assert list_groups(recorded) == ([(1, [0, 1])] if follows else [(1, [0]), (1, [1])])
+
+
+def make_loop(depth: int, rounds: int, *, pause_us: int, stalls: Collection[int] = ()) -> list[Io]:
+    """Return I/Os of 1 ms, of which ``depth`` start 10 µs apart, and others after completions.
+
+    The pause before a round of ``stalls`` is 400 µs longer.
+    """
+    ios, begin_us = list[Io](), 0
+    for number in range(rounds):
+        begin_us += (1000 + pause_us) * (number > 0) + 400 * (number in stalls)
+        ios += [(begin_us + 10 * place, 8 * place, 8, 1000, 0) for place in range(depth)]
+    return ios
+
+
+def test_ios_start_together() -> None:
+    """They are a group, and those that start after completions belong to it."""
+    ios = make_loop(16, 2, pause_us=20)
+    for begin_us, sector, sectors, latency_us, write in tuple(ios):
+        ios.append((begin_us + 50_000, sector, sectors, latency_us, write))
+    assert list_groups(trace(ios)) == [
+        (16, list(range(32))),
+        (16, list(range(32, 64))),
+    ]
+
+
+def test_group_survives_stalls() -> None:
+    """Something else may take the CPU of the application, but not in most of the rounds."""
+    recorded = trace(make_loop(8, 10, pause_us=20, stalls=[3, 7]))
+    assert list_groups(recorded) == [(8, list(range(80)))]
+    others = trace(make_loop(8, 10, pause_us=20, stalls=[3, 5, 7, 9]))
+    assert list_groups(others)[0] == (8, list(range(8)))
+
+
+def test_group_has_no_pauses() -> None:
+    """A job that starts I/Os together replays none, so I/Os with pauses are dealt singly."""
+    groups = list_groups(trace(make_loop(2, 10, pause_us=70)))
+    assert groups[0] == (2, [0, 1])
+    assert [depth for depth, _ in groups[1:]] == [1] * len(groups[1:])
+
+
+def test_group_ends_after_long_run() -> None:
+    """The next group begins on time."""
+    groups = list_groups(trace(make_loop(2, MAX_RUN + 1, pause_us=20), seconds=9.0))
+    assert groups == [(2, list(range(2 * MAX_RUN))), (2, [2 * MAX_RUN, 2 * MAX_RUN + 1])]
+
+
+@pytest.mark.parametrize(("gap_us", "together"), [(62, True), (63, False)])
+def test_distant_ios_start_apart(gap_us: int, together: bool) -> None:
+    recorded = trace([(0, 0, 8, 1000, 0), (gap_us, 8, 8, 1000, 0)])
+    assert list_groups(recorded) == ([(2, [0, 1])] if together else [(1, [0]), (1, [1])])
+
+
+def test_old_fio_does_single_ios(tmp_path: Path) -> None:
+    replayed = make_replay(save(tmp_path / "disk.trace", make_loop(4, 3, pause_us=20)))
+    assert [job.depth for job in make_jobs(replayed, DISK_BYTES, 1)[0]] == 5 * [1]
+    assert [job.depth for job in make_jobs(replayed, DISK_BYTES, MAX_DEPTH)[0]] == [4, 1]
 
 
 def test_follower_waits_for_completion() -> None:
     recorded = trace([(0, 0, 8, 4000, 0), (4100, 8, 8, 4000, 0), (12_000, 8, 8, 4000, 0)])
-    waits = [
-        line.split()[2]
-        for line in format_log(recorded, [0, 1, 2], {1: 100}, 1000, DISK_BYTES).splitlines()
-        if "wait" in line
-    ]
-    assert waits == ["1000", "1003", "1012", "2100"], "the last one is a grace"
+    assert list_waits(recorded, [IoGroup([0, 1]), IoGroup([2])]) == ["1000", "1003", "1012", "2100"]
+
+
+def test_group_waits_once() -> None:
+    """fio would complete no I/O during a further wait."""
+    recorded = trace([(9000, 0, 8, 4000, 0), (9010, 8, 8, 4000, 0), (13_000, 8, 8, 4000, 0)])
+    assert list_waits(recorded, [IoGroup([0, 1, 2], depth=2)]) == ["1009", "2100"]
+
+
+def list_waits(recorded: Trace, groups: list[IoGroup]) -> list[str]:
+    """Return the milliseconds of all waits in the log. The last one is a grace."""
+    lines = format_log(recorded, groups, 1000, DISK_BYTES).splitlines()
+    return [line.split()[2] for line in lines if "wait" in line]
 
 
 def test_pauses_are_originals_medians(tmp_path: Path) -> None:
@@ -88,14 +177,27 @@ def test_pauses_are_originals_medians(tmp_path: Path) -> None:
         ios.append((5000 * number, 0, 8, 5000 - (9 if number == 4 else 150), 0))
         ios.append((5000 * number + 1000, 0, 8, 4960, 0))
     replayed = make_replay(save(tmp_path / "disk.trace", ios))
-    assert format_logs(replayed, DISK_BYTES)[1] == [130, 20, 0]
+    jobs, _ = make_jobs(replayed, DISK_BYTES, MAX_DEPTH)
+    assert [job.pause_us for job in jobs] == [130, 20, 0]
 
 
 def test_excess_ios_wait_for_jobs() -> None:
-    recorded = trace([(0, 8 * number, 8, 500_000, 0) for number in range(MAX_JOBS + 10)])
-    jobs, _ = deal_ios(recorded, writes=False)
+    ios = [(600 * number, 8 * number, 8, 900_000, 0) for number in range(MAX_JOBS + 10)]
+    recorded = trace(ios)
+    jobs = deal_groups(recorded, find_groups(recorded, range(len(ios))))
     assert len(jobs) == MAX_JOBS
-    assert sorted(map(len, jobs)) == [1] * (MAX_JOBS - 10) + [2] * 10
+    assert sorted(len(job.groups) for job in jobs) == [1] * (MAX_JOBS - 10) + [2] * 10
+
+
+def test_excess_groups_wait_for_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group without a job of its shape goes to the job for single I/Os."""
+    monkeypatch.setattr(replay, "MAX_JOBS", 2)
+    recorded = trace([(0, 0, 8, 9000, 0) for _ in range(7)])
+    pairs = [IoGroup([0, 1], depth=2), IoGroup([2, 3], depth=2)]
+    triple = IoGroup([4, 5, 6], depth=3)
+    single, pair = deal_groups(recorded, [*pairs, triple])
+    assert (single.depth, single.groups) == (1, [triple])
+    assert (pair.depth, pair.groups) == (2, pairs)
 
 
 def test_trace_with_huge_buffers_is_refused(tmp_path: Path) -> None:
@@ -121,7 +223,7 @@ def test_io_stays_on_target(offset: int, sectors: int, size: int) -> None:
 
 def test_log_has_absolute_times() -> None:
     recorded = trace([(0, 8, 16, 100, 0), (2_999, 0, 8, 100, 1)])
-    assert format_log(recorded, [0, 1], {}, 1500, DISK_BYTES).splitlines() == [
+    assert format_log(recorded, [IoGroup([0]), IoGroup([1])], 1500, DISK_BYTES).splitlines() == [
         "fio version 2 iolog",
         "disk add",
         "disk open",
@@ -182,13 +284,13 @@ def test_replay_counts_differences(tmp_path: Path) -> None:
     reading = make_replay(path)
     assert reading.trace is not None
     assert (reading.trace.rate, reading.trace.unwritten, reading.trace.lost) == (75.0, 0.25, 0.2)
-    logs, _, moved = format_logs(reading, 16 * 512 * 60)
+    jobs, moved = make_jobs(reading, 16 * 512 * 60, MAX_DEPTH)
     assert moved == 15
-    assert sum(log.count(" read ") for log in logs[:-1]) == 75
+    assert sum(job.log.count(" read ") for job in jobs[:-1]) == 75
     writing = make_replay(path, writes=True)
     assert writing.trace is not None
     assert (writing.trace.rate, writing.trace.unwritten) == (100.0, 0.0)
-    logs, _, moved = format_logs(writing, DISK_BYTES)
+    jobs, moved = make_jobs(writing, DISK_BYTES, MAX_DEPTH)
     assert moved == 0
-    assert sum(log.count(" write ") for log in logs) == 25
-    assert logs[-1].count("disk read") == 1, "the last job only ends the others"
+    assert sum(job.log.count(" write ") for job in jobs) == 25
+    assert jobs[-1].log.count("disk read") == 1, "the last job only ends the others"
