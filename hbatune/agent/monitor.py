@@ -129,7 +129,8 @@ class MetricsMonitor:
             disks = {disk.target: disk for disk in (*self._watch.subjects.disks, *subjects.disks)}
             self._watch.subjects = replace(self._watch.subjects, disks=tuple(disks.values()))
             return
-        self._sampler = Sampler(places, every=config.watch.counters_seconds)
+        every = config.watch.counters_seconds
+        self._sampler = Sampler(places, every=every, last=self._disks)
         if self._watch is None or self._watch.config != config.watch:
             # Alerts survive a restart and a new configuration, so no alert is raised twice.
             self._watch = Watcher(config.watch, subjects, standing=self.standing)

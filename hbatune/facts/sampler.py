@@ -109,14 +109,20 @@ class Sampler:
 
     Depths, links and error counters need a file each. They are read again every ``every`` seconds.
     If a value has not changed since the last sample, the next sample has the same object: with many
-    disks, most are idle.
+    disks, most are idle. ``last`` are the disks of an earlier sampler's last sample.
     """
 
-    def __init__(self, places: SampledPlaces, *, every: float = 60.0) -> None:
+    def __init__(
+        self,
+        places: SampledPlaces,
+        *,
+        every: float = 60.0,
+        last: Mapping[str, DiskSample] = {},
+    ) -> None:
         self.every = every
         self.places = places
         self._read_at: float | None = None
-        self._last: dict[str, DiskSample] = {}
+        self._last = last
         self._depths: dict[str, int] = {}
         self._links: dict[str, LinkSample] = {}
         self._counters: dict[str, dict[str, int]] = {}

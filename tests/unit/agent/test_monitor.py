@@ -87,6 +87,17 @@ def test_idle_monitor_never_fires(bench: Bench) -> None:
     assert bench.monitor.due == NEVER
 
 
+def test_idle_disk_reuses_sample_after_scan(bench: Bench) -> None:
+    """Thousands of them would otherwise take their memory twice after each audit."""
+    samples = []
+    for _ in range(2):
+        bench.monitor.watch(SEEN, bench.config)
+        bench.diskstats.write_text("8 0 sda 1500 20 12000 3000 500 3 4000 1500 7 2000 4507\n")
+        bench.monitor.tick(STATUS)
+        samples.append(bench.monitor._disks[DISK.id])
+    assert samples[0] is samples[1]
+
+
 def test_only_busy_disks_with_objective_are_sampled(bench: Bench) -> None:
     bench.monitor.watch(SEEN, bench.config)
     bench.go(3, 0.5)
