@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.bench.guest.comparison import compared, in_turns, save
-from tests.lab.guest.command import Forked
+from tests.lab.guest.command import Done, Forked
 from tests.lab.guest.kit import set_service_time, wait_a_moment
 from tests.lab.guest.values import cat, put
 
@@ -25,6 +25,26 @@ SECONDS = 10
 DEPTH = 16
 TIME = Path("/run/lab/time")
 """The seconds of 10,000 reads during the last trace."""
+BPFTRACE_ROUNDS = 5
+STAGES = """
+tracepoint:block:block_bio_queue /args->dev == DISK/ { @queued[args->sector] = nsecs; }
+tracepoint:block:block_getrq /args->dev == DISK && @queued[args->sector]/ {
+    @got[args->sector] = nsecs;
+    @to_request = hist(nsecs - @queued[args->sector]);
+    delete(@queued[args->sector]);
+}
+tracepoint:block:block_rq_issue /args->dev == DISK && @got[args->sector]/ {
+    @sent[args->sector] = nsecs;
+    @to_issue = hist(nsecs - @got[args->sector]);
+    delete(@got[args->sector]);
+}
+tracepoint:block:block_rq_complete /args->dev == DISK && @sent[args->sector]/ {
+    @to_completion = hist(nsecs - @sent[args->sector]);
+    delete(@sent[args->sector]);
+}
+interval:s:1 { printf("recording\\n"); }
+"""
+"""The three stages of `why` for bpftrace, with the fewest events."""
 
 
 @contextmanager
@@ -63,6 +83,20 @@ def note_time(disk: str) -> None:
     why._Tracing.run = run  # type: ignore[assignment]
 
 
+def explain(disk: str) -> Done:
+    """Run `why`. Its trace leaves its time in ``TIME``."""
+    done = Forked("why", disk, "--json", prepare=partial(note_time, disk)).wait()
+    assert done.code == 0, done.out + done.err
+    return done
+
+
+def time_reads(disk: str) -> float:
+    """Return the seconds of 10,000 reads."""
+    began, reads = time.monotonic(), count_reads(disk)
+    time.sleep(SECONDS)
+    return 1e4 * (time.monotonic() - began) / (count_reads(disk) - reads)
+
+
 @pytest.mark.deadline(1500)
 def test_tracing_costs_few_iops(full_lun: str, series: str) -> None:
     set_service_time("delay", 0)
@@ -70,19 +104,13 @@ def test_tracing_costs_few_iops(full_lun: str, series: str) -> None:
     requests, shares = [], []
 
     def trace() -> float:
-        done = Forked("why", full_lun, "--json", prepare=partial(note_time, full_lun)).wait()
-        assert done.code == 0, done.out + done.err
+        done = explain(full_lun)
         requests.append(done.json["requests"])
         shares.append(done.json["traced"])
         return float(TIME.read_text())
 
-    def wait() -> float:
-        began, reads = time.monotonic(), count_reads(full_lun)
-        time.sleep(SECONDS)
-        return 1e4 * (time.monotonic() - began) / (count_reads(full_lun) - reads)
-
     with loaded(full_lun):
-        traced, free = in_turns(ROUNDS, trace, wait)
+        traced, free = in_turns(ROUNDS, trace, partial(time_reads, full_lun))
     comparison = compared(
         f"why-{series}",
         f"reading a disk that `why` traces, kernel {series}",
@@ -94,6 +122,51 @@ def test_tracing_costs_few_iops(full_lun: str, series: str) -> None:
             "machine": "QEMU without KVM, scsi_debug without a delay",
             "requests": f"{median(requests):g} in an answer (median)",
             "traced": f"{median(shares):.1%} of the time (median)",
+        },
+    )
+    save(comparison, ARTIFACTS / "bench")
+    assert comparison.met, comparison
+
+
+@pytest.mark.deadline(1500)
+def test_bpftrace_costs_more(full_lun: str, series: str) -> None:
+    """So `why` does not use it."""
+    set_service_time("delay", 0)
+    put(full_lun, "queue/scheduler", "none")
+    major, minor = map(int, cat(full_lun, "dev").split(":"))
+    program = STAGES.replace("DISK", str(major << 20 | minor))
+    starts, sizes = [], []
+
+    def trace() -> float:
+        explain(full_lun)
+        return float(TIME.read_text())
+
+    def trace_with_bpftrace() -> float:
+        began = time.monotonic()
+        with subprocess.Popen(("bpftrace", "-e", program), stdout=subprocess.PIPE) as running:
+            try:
+                assert running.stdout is not None
+                while running.stdout.readline() != b"recording\n":
+                    assert running.poll() is None
+                starts.append(time.monotonic() - began)
+                status = Path(f"/proc/{running.pid}/status").read_text()
+                sizes.append(int(status.partition("VmRSS:")[2].split()[0]) >> 10)
+                return time_reads(full_lun)
+            finally:
+                running.kill()
+
+    with loaded(full_lun):
+        traced, by_bpftrace = in_turns(BPFTRACE_ROUNDS, trace, trace_with_bpftrace)
+    comparison = compared(
+        f"why-bpftrace-{series}",
+        f"reading a disk that `why` traces, against one that bpftrace traces, kernel {series}",
+        1.0,
+        ("10,000 reads during the trace", traced),
+        ("10,000 reads while bpftrace measures the three stages", by_bpftrace),
+        {
+            "load": f"random 4K reads, {DEPTH} in flight on each CPU, as fast as they can",
+            "machine": "QEMU without KVM, scsi_debug without a delay",
+            "bpftrace": f"{median(starts):.0f} s to begin, {median(sizes)} MiB (medians)",
         },
     )
     save(comparison, ARTIFACTS / "bench")
