@@ -135,13 +135,19 @@ class JournalReporter:
             case Handled.WRITTEN:
                 is_drift = change.origin is ChangeOrigin.DRIFT
                 is_drift &= reason in (PassReason.AUDIT, PassReason.EVENT)
-                why = f"{_explain_change(reason, change)}{_add_writer(change)}"
-                text = f"{value}, {why} ({change.rule})"
+                why: str = self._texts["PassReason"][reason.name]
+                # At the start, the reason is always the start itself.
+                if reason is not PassReason.START:
+                    why = self._texts["ChangeOrigin"].get(change.origin.name, why)
+                text = f"{value}, {why}{_add_writer(change)} ({change.rule})"
                 self._log("drifted" if is_drift else "tuned", NOTICE, text, fields)
             case Handled.FAILED:
                 cause = os.strerror(change.errno) if change.errno else str(change.outcome)
                 why = change.reason or cause
-                text = f"{value} failed: {why} ({change.rule}){_describe_retry(change)}"
+                text = f"{value} failed: {why} ({change.rule})"
+                if change.retry is not None:
+                    retry_time = time.strftime("%H:%M:%S", time.localtime(change.retry.next))
+                    text += f", try {change.retry.tries}, the next one at {retry_time}"
                 self._log("failed", WARNING, text, fields)
             case Handled.RAMPING:
                 text = f"{change.target}: {describe_ramp(change)}"
@@ -216,22 +222,6 @@ def _add_writer(change: SettingChange) -> str:
     """Return the writer after a colon, unless the origin of the change tells as much."""
     is_told = change.origin is ChangeOrigin.RESET and change.writer and not change.writer.pid
     return f": {describe_writer(change.writer)}" if change.writer and not is_told else ""
-
-
-def _explain_change(reason: PassReason, change: SettingChange) -> str:
-    """Return why a value differed; at the start the reason is always the start itself."""
-    texts = load_texts("notes.toml")
-    text: str = texts["PassReason"][reason.name]
-    if reason is not PassReason.START:
-        text = texts["ChangeOrigin"].get(change.origin.name, text)
-    return text
-
-
-def _describe_retry(change: SettingChange) -> str:
-    if change.retry is None:
-        return ""
-    retry_time = time.strftime("%H:%M:%S", time.localtime(change.retry.next))
-    return f", try {change.retry.tries}, the next one at {retry_time}"
 
 
 def _make_fields(change: SettingChange) -> dict[str, str]:

@@ -147,11 +147,8 @@ def show_stacks(machine: Machine, rows: Collection[Row]) -> None:
         return
     table = Table(load_columns("stacks"))
     by_disks = len(devices) <= _MOST_DEVICES  # otherwise, equal devices on any disks share a line
-
-    def make_key(device: DecidingDevice) -> tuple[str, tuple[str, ...]]:
-        return str(device.settings), device.disks if by_disks else ()
-
-    for group in group_items(devices, make_key).values():
+    groups = group_items(devices, lambda d: (str(d.settings), d.disks if by_disks else ()))
+    for group in groups.values():
         names = [device.target for device in group]
         labels = [device.label for device in group if device.label not in names]
         aliases = (f"({' '.join(plan_tables.fold_names(labels, count=False))})",) if labels else ()

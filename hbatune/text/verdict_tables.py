@@ -163,13 +163,6 @@ def format_compared_settings(proof: history.Proof) -> str:
     return f"{', '.join(proof.settings)}{suffix}"
 
 
-def explain_unexercised(hidden: workloads.Unexercised) -> str:
-    """Explain why a probe does not exercise a setting."""
-    prefix = "" if hidden.why is workloads.Hidden.PARTLY else "not exercised: "
-    reason = find_message(hidden.why).format(reach=hidden.reach, needed=hidden.needed)
-    return f"{hidden.setting}: {prefix}{reason}"
-
-
 def describe_unmeasured(endpoint: Skipped | Failed, *, thorough: bool) -> str:
     """Return a line with the reason why an apply does not measure an endpoint."""
     remedy = f"; `hbatune apply --verify {endpoint.target}` has more"
@@ -202,7 +195,10 @@ def _yield_proof_notes(proof: history.Proof, verified: VerificationResult) -> It
         yield from probe_tables.describe_replay(proof.last)
     if proof.last is not None and proof.last.blank:
         yield probe_tables.BLANK_NOTE
-    yield from map(explain_unexercised, proof.unexercised)
+    for hidden in proof.unexercised:
+        prefix = "" if hidden.why is workloads.Hidden.PARTLY else "not exercised: "
+        reason = find_message(hidden.why).format(reach=hidden.reach, needed=hidden.needed)
+        yield f"{hidden.setting}: {prefix}{reason}"
     ended = f"the comparison ended after {format_count(verdict.runs, 'pair')}"
     if proof.left_out:
         yield f"{', '.join(proof.settings)}: cannot tell, as the time was too short to compare it"

@@ -424,9 +424,12 @@ def _format_rows(picture: Picture, readings: Sequence[Reading], width: int) -> l
         id, knee = reading.id, reading.knee
         disk, is_past_knee = picture.endpoints[id], knee is not None and reading.in_flight > knee
         trend = [latencies[id] for latencies in picture.trends if id in latencies][-cells:]
+        names = " ".join(filter(None, (disk.alias, *list_uses([disk]))))
+        # A ``+`` marks names beyond this width.
+        line, *more = wrap_text(make_printable(names), cells)
         row = [
             format_mark(_judge_reading(reading)),
-            _label_disk(disk, cells),
+            " ".join(filter(None, (disk.target, line, "+" if more else None))),
             format_medium(disk) + (f" x{len(disk.paths)}" if disk.paths else ""),
             f"{reading.iops:,.0f}",
             format_digits(reading.bytes_per_s / 1e6),
@@ -442,13 +445,6 @@ def _format_rows(picture: Picture, readings: Sequence[Reading], width: int) -> l
         ]
         rows.append(row)
     return _fit_columns("watch-disks", rows, width)
-
-
-def _label_disk(disk: Endpoint, width: int) -> str:
-    """Return a disk with its alias and uses; ``+`` marks names beyond this ``width``."""
-    names = " ".join(filter(None, (disk.alias, *list_uses([disk]))))
-    line, *more = wrap_text(make_printable(names), width)
-    return " ".join(filter(None, (disk.target, line, "+" if more else None)))
 
 
 def _fit_columns(name: str, rows: Sequence[Sequence[str]], width: int) -> list[Line]:
