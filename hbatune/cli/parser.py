@@ -246,7 +246,10 @@ def _fill_help(parser: argparse.ArgumentParser) -> None:
     texts = load_help()
     options, command = texts["main"]["options"], parser.prog.rpartition(" ")[2]
     if parser._subparsers is not None:
-        parser.description, parser.epilog = texts["main"]["description"], _make_epilog()
+        codes = [f"  {number:>3}  {meaning}" for number, meaning in list_exit_codes()]
+        examples = _format_examples(texts["main"]["examples"])
+        parser.description = texts["main"]["description"]
+        parser.epilog = "\n".join((examples, "", "exit codes:", *codes))
     else:
         options = {**options, **texts[command].get("options", {})}
         parser.description = format_sentence(texts[command]["summary"])
@@ -271,11 +274,6 @@ def _format_examples(examples: Sequence[tuple[str, str]]) -> str:
 def list_exit_codes() -> list[tuple[str, str]]:
     """Return each number with its meaning, in the order of the numbers."""
     return [(str(code.value), find_message(code)) for code in sorted(ExitCode)]
-
-
-def _make_epilog() -> str:
-    codes = [f"  {number:>3}  {meaning}" for number, meaning in list_exit_codes()]
-    return "\n".join((_format_examples(load_help()["main"]["examples"]), "", "exit codes:", *codes))
 
 
 _PLAIN = (

@@ -93,7 +93,11 @@ def run(args: argparse.Namespace) -> int:
         return _check(library, as_json=args.json)
     document = _read_document(library)
     if args.key is not None:
-        key = _find_key(document, args.key)
+        keys = {key.name: key for key in document.keys}
+        if args.key not in keys:
+            hint = suggest_nearest(args.key, keys) or "`hbatune config show --all` lists the keys"
+            raise UsageError(f"unknown key {quote_value(args.key)}", hint=hint)
+        key = keys[args.key]
         if not args.json:
             print_line(f"{key.name} = {_format_value(key.value)} ({key.place})")
             return ExitCode.DONE
@@ -145,14 +149,6 @@ def _read_document(library: Library) -> ConfigDocument:
     )
 
 
-def _find_key(document: ConfigDocument, name: str) -> ConfigKey:
-    keys = {key.name: key for key in document.keys}
-    if name not in keys:
-        hint = suggest_nearest(name, keys) or "`hbatune config show --all` lists the keys"
-        raise UsageError(f"unknown key {quote_value(name)}", hint=hint)
-    return keys[name]
-
-
 def _list_keys(
     values: Struct, defaults: Struct, file: TomlFile, table: Mapping[str, Any], *steps: str
 ) -> Iterator[ConfigKey]:
@@ -188,8 +184,7 @@ def _show(document: ConfigDocument, *, all_keys: bool) -> None:
     table = Table(make_columns("id KEY | value VALUE | value DEFAULT | id FROM"))
     for key in document.keys:
         if all_keys or key.file is not None:
-            values = map(_format_value, (key.value, key.default))
-            table.rows.append([key.name, *values, key.place])
+            table.rows.append([key.name, *map(_format_value, (key.value, key.default)), key.place])
     show_section("Values", table)
     table = Table(make_columns("id RULE | id SETTING | value VALUE | id FROM"))
     for rule in document.rules:

@@ -24,8 +24,6 @@ from hbatune.watch.latency import LatencySampler
 if TYPE_CHECKING:
     import argparse
 
-_MIB = 1 << 20
-
 
 def add_arguments(parser: "argparse.ArgumentParser") -> None:
     """Add nothing: the daemon is configured only in hbatune.toml."""
@@ -38,7 +36,7 @@ def run(args: "argparse.Namespace") -> int:
     with Lock(Paths.daemon_lock, LockRole.DAEMON, spare=Paths.daemon_lock_spare):
         by = service.detect_manager()
         good = LastGoodConfiguration(installed_library().site, _load_policy)
-        source = UdevMonitor(round(good.policy.config.daemon.buffer_mib * _MIB))
+        source = UdevMonitor(round(good.policy.config.daemon.buffer_mib * (1 << 20)))
         reporter = JournalReporter(by)
         command.watch_for_faults(["daemon"], reporter.failed)
         last = None

@@ -11,7 +11,6 @@ from hbatune.act.paths import Paths
 from hbatune.act.system import Drift, list_drift
 from hbatune.cli import arguments
 from hbatune.facts.machine import gather_machine
-from hbatune.facts.model import Machine
 from hbatune.facts.names import group_items
 from hbatune.facts.targets import find_named_targets
 from hbatune.policy.config import load_configuration
@@ -47,7 +46,11 @@ def run(args: argparse.Namespace) -> int:
     """Print the results; it changes nothing."""
     records = history.load(Paths.history).records
     machine = gather_machine((), deadline=load_configuration().act.deadline_seconds)
-    wanted = _resolve_ids(args.targets, machine, records)
+    wanted = None
+    if args.targets:
+        adapter_ids = {r.id for r in records if r.together and r.target in args.targets}
+        past = [(record.target, record.id) for record in records]
+        wanted = find_named_targets(machine, args.targets, past) | adapter_ids
     chosen = [record for record in records if wanted is None or record.id in wanted]
     entries = list_entries(chosen, machine)
     drift = tuple(entry for entry in list_drift() if wanted is None or entry.id in wanted)
@@ -83,16 +86,6 @@ def run(args: argparse.Namespace) -> int:
     results = [entry.record.result for entry in entries if entry.record.result is not None]
     probe_tables.show_document_tables(results, machine)
     return 0
-
-
-def _resolve_ids(
-    targets: Sequence[str], machine: Machine, records: Sequence[Record]
-) -> frozenset[str] | None:
-    if not targets:
-        return None
-    ids = {record.id for record in records if record.together and record.target in targets}
-    past = [(record.target, record.id) for record in records]
-    return find_named_targets(machine, targets, past) | ids
 
 
 def _get_workload(record: Record) -> Workload | None:

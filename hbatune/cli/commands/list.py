@@ -111,8 +111,7 @@ def _gather_facts(names: Collection[str]) -> model.Machine:
         print_note(f"{path} is root's to read: what an earlier run may have left is not shown")
         return means.gather(_DEPTH.paths, act, Scope(names))
     machine, journal = means.gather_journal(names, _DEPTH.paths, act)
-    records = rollback_record.load(files)
-    print_leftovers(situation.Traces(journal, records, machine, means.stuck))
+    print_leftovers(situation.Traces(journal, rollback_record.load(files), machine, means.stuck))
     return machine
 
 

@@ -223,14 +223,13 @@ def _show_exports(program: str, probed: ProbeRuns) -> None:
 
 def _make_document(chosen: NamedWorkload, probed: ProbeRuns) -> ProbeDocument:
     host, together = os.uname(), probed.together
-    knees = [Bend(s.target, s.workload.queue_depth, s.knee) for s in probed.sweeps]
     return ProbeDocument(
         workload=chosen.name,
         sources=chosen.sources,
         hostname=host.nodename,
         kernel=host.release,
         runs=probed.runs,
-        knees=tuple(knees),
+        knees=tuple(Bend(s.target, s.workload.queue_depth, s.knee) for s in probed.sweeps),
         standings={target: standing for target, (_, standing) in probed.standings.items()},
         together=None if together is None else together.results,
     )

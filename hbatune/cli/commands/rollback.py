@@ -42,6 +42,5 @@ def run(args: argparse.Namespace) -> int:
         outcomes = plan_tables.count_outcomes(done.rows)
         terminal.show_json(RollbackDocument(done.rows, outcomes, done.losses))
     else:
-        lost = bool(done.losses)
-        notes.show_restored(done.rows, done.machine, lost=lost, preview=args.dry_run)
+        notes.show_restored(done.rows, done.machine, lost=bool(done.losses), preview=args.dry_run)
     return 0 if args.dry_run or done.complete else 1
