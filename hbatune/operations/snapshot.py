@@ -99,14 +99,6 @@ def get_error_counters(snapshot: Snapshot) -> health.ErrorCounters:
     return health.collect_counters(snapshot.machine, snapshot.health, snapshot.taken)
 
 
-class CheckedHost(Struct, frozen=True):
-    """The findings of the checks, with their input, and ``not_understood`` of the situation."""
-
-    inputs: CheckInput
-    findings: tuple[Finding, ...]
-    not_understood: tuple[str, ...]
-
-
 def check_host(
     show_traces: ShowTraces,
     targets: Sequence[str],
@@ -114,12 +106,13 @@ def check_host(
     *,
     file: Path | None,
     since: Path | None,
-) -> CheckedHost:
+) -> tuple[CheckInput, tuple[Finding, ...], tuple[str, ...]]:
     """Check this machine, or the host of a snapshot ``file``, compared ``since`` an older one.
 
-    Without a ``profile``, the host's active profile is compared, if any. Without ``targets``,
-    everything is checked. Nothing is written: the daemon stores the error counters to compare with.
-    Raises UsageError for a profile or a target that does not exist.
+    Return the input of the checks, their findings, and ``not_understood`` of the situation. Without
+    a ``profile``, the host's active profile is compared, if any. Without ``targets``, everything is
+    checked. Nothing is written: the daemon stores the error counters to compare with. Raises
+    UsageError for a profile or a target that does not exist.
     """
     if file is None:
         snapshot = _read_host(show_traces, load_configuration())[0]
@@ -138,7 +131,7 @@ def check_host(
         wanted = situations.SituationRequest(profile=profile, targets=targets, snapshot=snapshot)
         situation = situations.read_situation(wanted)
     inputs = make_check_input(snapshot, situation, targets)
-    return CheckedHost(inputs, _check_input(inputs), situation.not_understood if situation else ())
+    return inputs, _check_input(inputs), situation.not_understood if situation else ()
 
 
 def look_at_host(show_traces: ShowTraces) -> HostLook:

@@ -59,11 +59,10 @@ def run(args: argparse.Namespace) -> int:
     """Print the findings; exit 1 if any is more than informational."""
     if args.snapshot is None and args.since is not None:
         raise UsageError("--since compares two snapshots", hint="name the later: --snapshot")
-    checked = check_host(
+    inputs, findings, not_understood = check_host(
         print_leftovers, args.targets, args.profile, file=args.snapshot, since=args.since
     )
-    print_not_understood(checked.not_understood)
-    inputs, findings = checked.inputs, checked.findings
+    print_not_understood(not_understood)
     if args.since is not None and inputs.earlier is None:
         print_note(f"{args.since}: no counters to compare, not an earlier moment of this boot")
     if args.json:
