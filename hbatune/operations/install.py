@@ -54,8 +54,6 @@ class PreparedFiles(Struct, frozen=True):
     profile: Profile
     rules: CompiledRules
     pieces: tuple[Piece, ...]
-    configuration: Path
-    executable: Path
 
 
 class InstallResult(Struct, frozen=True):
@@ -94,7 +92,7 @@ def install_profile(
             context.check_program(system.disable(old_unit.name))
         placement.remove_files(root, manifest, only=[old_unit])
         if profile:
-            configuration = join_root(root, prepared.configuration)
+            configuration = join_root(root, find_configuration_file())
             system.activate_profile(configuration, prepared.profile.name, root=root)
             if live:
                 rollback_record.lift(began, None, context.paths)
@@ -126,14 +124,14 @@ def prepare_files(context: Context, root: Path, profile: str | None) -> Prepared
     is invalid, does not fit this machine, or depends on files that other users can change. Raises
     HbatuneError if systemd or udev would not accept a file.
     """
-    paths, configuration = context.paths, find_configuration_file()
+    paths = context.paths
     if root == ROOT:
         # Check the memory for the requests of current disks before any rule sets them.
         situation = read_situation(SituationRequest(profile=profile, means=unlocked_means(paths)))
         if unknown := situation.unmatched:  # the intended device would be tuned
             names = ", ".join(f"{entry.key}: {entry.name!r}" for entry in unknown)
             problem = f"[site] names unknown devices ({names}); nothing was installed"
-            hint = f"correct the name in {configuration}; `hbatune list` shows them all"
+            hint = f"correct the name in {find_configuration_file()}; `hbatune list` shows them all"
             raise UsageError(problem, hint=hint)
         plan = situation.plan()
         require_affordable(plan)
@@ -168,7 +166,7 @@ def prepare_files(context: Context, root: Path, profile: str | None) -> Prepared
     boot_files.check_pieces(
         piece for piece in pieces if not piece.link and (is_here or piece.path.suffix != ".service")
     )
-    return PreparedFiles(chosen, rules, tuple(pieces), configuration, executable)
+    return PreparedFiles(chosen, rules, tuple(pieces))
 
 
 def _render_unit(path: Path, executable: Path, config: Config) -> Piece:
