@@ -44,11 +44,10 @@ def compile_plan(situation: Situation, plan: Plan) -> CompiledRules:
     """Compile the udev rules for a situation with this plan."""
     from hbatune.boot.compile import compile_rules  # only needed if hbatune is installed
 
-    # udev cannot follow the links in [site], so it gets the disks that they lead to now.
-    site = expand_site_for_udev(situation.machine, situation.config.site, devices.resolve_name)
     return compile_rules(
         situation.profile,
-        site,
+        # udev cannot follow the links in [site], so it gets the disks that they lead to now.
+        expand_site_for_udev(situation.machine, situation.config.site, devices.resolve_name),
         excluded=situation.rollbacks.ids,
         reverted=situation.journal.reverted,
         # The maximum is enough for twice as many disks.
@@ -319,10 +318,9 @@ def _plan_options(
     )
 
 
-def _note_initramfs(context: Context, modules: Iterable[str], machine: Machine) -> None:
+def _note_initramfs(context: Context, modules: set[str], machine: Machine) -> None:
     """Note that the initramfs must be rebuilt, if it loads one of these modules."""
-    command = find_initramfs_command()
-    changed = set(modules)
-    roots = changed & module_options.find_root_modules(machine)
-    if changed:
-        context.note(InitramfsStale(tuple(sorted(roots or changed)), command, of_root=bool(roots)))
+    if modules:
+        command = find_initramfs_command()
+        roots = modules & module_options.find_root_modules(machine)
+        context.note(InitramfsStale(tuple(sorted(roots or modules)), command, of_root=bool(roots)))
