@@ -301,11 +301,10 @@ def search_disks(context: Context, request: AutotuneRequest) -> AutotuneResult:
     if request.write:
         require_writable(folder)
     with context.lock(), WorkerPool() as worker_pool:
-        means = locked_means(context.paths, context.patience, worker_pool)
         wanted = SituationRequest(
             profile=request.profile,
             targets=request.targets,
-            means=means,
+            means=locked_means(context.paths, context.patience, worker_pool),
             extra_settings=SEARCHED_SETTINGS,
             probes=True,
         )
@@ -365,9 +364,7 @@ def _search(
 ) -> list[DiskSearchResult]:
     if not subjects:
         return []
-    filed = None
-    if request.folder is not None:
-        filed = find_disk(request.folder, subjects)
+    filed = None if request.folder is None else find_disk(request.folder, subjects)
     workload = shorten_workload(situation.profile.probe, float(situation.config.probe.seconds))
     limit = None if request.minutes is None else 60 * request.minutes
     written = [subject for subject in subjects if request.destructive or subject is filed]

@@ -42,8 +42,7 @@ def _record(
 ) -> Trace:
     begin, moment, builder = time.monotonic(), time.time(), TraceBuilder()
     begin_us, length = round(begin * 1_000_000), float(seconds)
-    events = _follow(trace, begin, seconds, lambda: advance(disk.target))
-    for request in pair_requests(events):
+    for request in pair_requests(_follow(trace, begin, seconds, lambda: advance(disk.target))):
         if request.queued >= begin_us:
             builder.add(request, begin_us)
         if builder.is_full:

@@ -155,8 +155,7 @@ class _Explainer:
         self._targets: list[tuple[Target, match.Traits]] = []
         for endpoint in situation.chosen.endpoints:
             adapter = self._adapters.get(endpoint.adapter or "")
-            traits = match.build_traits(endpoint, adapter)
-            self._targets.append((make_target(endpoint), traits))
+            self._targets.append((make_target(endpoint), match.build_traits(endpoint, adapter)))
         for target in list_targets(situation.machine).values():
             if target.kind is not TargetKind.ENDPOINT and target.id in (situation.chosen.ids or ()):
                 adapter = self._adapters[target.adapter or ""]

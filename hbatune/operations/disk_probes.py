@@ -230,8 +230,7 @@ def estimate_search(
     workload: Workload, endpoint: Endpoint, rows: Iterable[Row], *, with_writer: bool
 ) -> SearchEstimate:
     """Estimate a disk's search; ``rows`` are its rows in the profile's plan."""
-    has_range = isinstance(find_depth_range(endpoint), DepthRange)
-    depth = REFINING_PROBES if has_range else 0
+    depth = REFINING_PROBES if isinstance(find_depth_range(endpoint), DepthRange) else 0
     settings = _estimate_tournament(tournaments.list_read_candidates(endpoint, rows))
     schedulers = 0
     probe = replace(workload, ramp=RAMP_S, runtime=PROBE_S)

@@ -325,8 +325,7 @@ def run_pass(
         apply.mark_seen(context, machine, scope.chosen, unfinished)
         if is_full:
             # Nothing is lost if the journal keeps its log.
-            compact = partial(last.journal.compact, machine)
-            context.attempt(Task.SAVE_JOURNAL, compact)
+            context.attempt(Task.SAVE_JOURNAL, partial(last.journal.compact, machine))
     if is_full:
         last.take_whole(machine, plan, situation.unmatched)
     else:

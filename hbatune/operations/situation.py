@@ -144,9 +144,7 @@ class Situation(Struct, frozen=True):
         defaults = joint_limits.find_default_depths(self.machine)
         for row in self.plan().drift:
             default = defaults.get(row.id) if row.setting == table.QUEUE_DEPTH else None
-            if default is None or not default.by_peers:
-                continue
-            if not self._was_touched(row.id, table.QUEUE_DEPTH):
+            if default and default.by_peers and not self._was_touched(row.id, row.setting):
                 return True
         return False
 

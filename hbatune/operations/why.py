@@ -32,7 +32,6 @@ from hbatune.settings.setting import QUEUE_DEPTH, Value
 from hbatune.settings.table import IRQ_AFFINITY, SETTINGS, list_attributes
 from hbatune.watch import causes
 
-_INSTANCE = "hbatune-why"
 _SETTINGS = ("scheduler", "nr_requests", "async_depth", "wbt_lat_usec", QUEUE_DEPTH)
 _FIRST_S, _LONGEST_S = 0.1, 0.8
 """The first window, and the longest. In the rest of its second, the events are read."""
@@ -118,8 +117,7 @@ def explain_latency(
         cause = history.TracedCause(latency.cause, latency.lever, *figures, id=vector_id)
         origin = (machine.kernel, machine.boot_id, None, disk.target, disk.id)
         record = history.Record(time.time(), "why", *origin, None, traced=cause)
-        save = partial(history.append, context.paths.history, [record])
-        context.attempt(Task.SAVE_HISTORY, save)
+        context.attempt(Task.SAVE_HISTORY, partial(history.append, context.paths.history, [record]))
     return latency
 
 
@@ -194,7 +192,7 @@ class _Tracing:
         Raises HbatuneError if the kernel does not allow it.
         """
         target = self._disk.target
-        trace = BlockTrace(_INSTANCE, block_trace.STAGE_EVENTS, self._device)
+        trace = BlockTrace("hbatune-why", block_trace.STAGE_EVENTS, self._device)
         begin, length = time.monotonic(), _FIRST_S
         with removed_at_end(trace, target):
             for second in range(1, seconds + 1):
