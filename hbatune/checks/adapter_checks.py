@@ -133,9 +133,7 @@ class _UncountedErrors(CheckEvidence, frozen=True):
 def find_uncounted_errors(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Find PCI Express adapters whose errors the kernel does not count: firmware owns AER."""
     for adapter, health in inputs.list_adapter_health():
-        if adapter.link is None or health.errors is None:
-            continue
-        if isinstance(health.errors.correctable, Missing):
+        if adapter.link and health.errors and isinstance(health.errors.correctable, Missing):
             evidence = _UncountedErrors(str(health.errors.correctable.reason))
             yield check.report(Severity.INFO, adapter, evidence)
 
@@ -241,8 +239,7 @@ def find_crowded_vectors(check: Check, inputs: CheckInput) -> Iterator[Finding]:
         data = _find_data_vectors(inputs, adapter)
         unpinned = _find_unpinned_vectors(inputs, adapter)
         cpus = {vector.effective for vector in data}
-        local = inputs.machine.local_cpus.get(adapter.target, online)
-        near = sum(cpu in allowed for cpu in local)
+        near = sum(cpu in allowed for cpu in inputs.machine.local_cpus.get(adapter.target, online))
         if unpinned and len(data) > 1 and near > 1 and len(cpus) == 1 and None not in cpus:
             movable = _count_movable(unpinned)
             if movable == 1:  # the profile leaves a single vector on its CPU
@@ -261,19 +258,16 @@ def find_far_vectors(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Find adapters with data vectors on CPUs of another NUMA node."""
     for adapter in inputs.adapters:
         near = inputs.machine.local_cpus.get(adapter.target, ())
-        data = _find_unpinned_vectors(inputs, adapter)
-        far = [vector for vector in data if _is_far(vector, near)]
+        far = []
+        for vector in _find_unpinned_vectors(inputs, adapter):
+            served = names.find_cpus(vector.effective or "")
+            if served and set(near).isdisjoint(served):
+                far.append(vector)
         if near and far:
             targets, cpus = tuple(vector.target for vector in far), names.join_cpus(near)
             movable, profile = _count_movable(far), _choose_profile(inputs)
             evidence = _FarVectors(targets, cpus, movable=movable, profile=profile)
             yield check.report(Severity.ADVICE if movable else Severity.INFO, adapter, evidence)
-
-
-def _is_far(vector: Vector, near: Sequence[int]) -> bool:
-    """Return whether all CPUs of a vector are far from its adapter."""
-    served = names.find_cpus(vector.effective or "")
-    return bool(served) and set(near).isdisjoint(served or ())
 
 
 def _count_movable(vectors: Sequence[Vector]) -> int | None:

@@ -311,7 +311,10 @@ def count_preferences(endpoints: Iterable[Endpoint]) -> list[dict[str, int]]:
         adapters = frozenset(path.adapter for path in paths if path.adapter)
         states = [fact for path in paths for fact in (path.access, path.preferred)]
         if len(adapters) > 1 and not all(isinstance(state, Missing) for state in states):
-            preferences[adapters][_find_preferred(paths)] += 1
+            preferring = {path.adapter for path in paths if path.preferred is True}
+            serving = preferring or {path.adapter for path in paths if path.access in OPTIMIZED}
+            # A LUN may prefer no adapter, or several.
+            preferences[adapters][serving.pop() if len(serving) == 1 else None] += 1
     return [
         {adapter: counts[adapter] for adapter in sorted(adapters)}
         for adapters, counts in preferences.items()
@@ -356,13 +359,6 @@ def find_unmatched_names(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Find names in [site] that match nothing on this machine."""
     for entry in list_unmatched_names(inputs.machine, inputs.site):
         yield check.report_machine(Severity.WARNING, _UnmatchedName(entry.key, entry.name))
-
-
-def _find_preferred(paths: Iterable[Endpoint]) -> str | None:
-    """Return the adapter that the LUN prefers, or None if it prefers none or several."""
-    preferring = {path.adapter for path in paths if path.preferred is True}
-    serving = preferring or {path.adapter for path in paths if path.access in OPTIMIZED}
-    return serving.pop() if len(serving) == 1 else None
 
 
 class _UnreadFacts(CheckEvidence, frozen=True):

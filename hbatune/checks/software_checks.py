@@ -344,8 +344,7 @@ class _IneffectiveRule(CheckEvidence, frozen=True):
     disks: tuple[str, ...]
 
     def advise(self, target: str) -> str:
-        nodes = " ".join(f"/dev/{disk}" for disk in self.disks)
-        return self._fill_text("advice", nodes=nodes)
+        return self._fill_text("advice", nodes=" ".join(f"/dev/{disk}" for disk in self.disks))
 
 
 def find_ineffective_rules(check: Check, inputs: CheckInput) -> Iterator[Finding]:
