@@ -131,11 +131,8 @@ _INTERFERENCE_KEYS = charts.load_keys("interference")
 
 def make_interference_blocks(data: page.ReportData) -> list[page.Block]:
     """Return the section on readers with and without a bulk writer, by disk and scheduler."""
-
-    def get_key(pair: Interference) -> tuple[NaturalKey, str]:
-        return natural_key(pair.beside.target), pair.scheduler or ""
-
-    pairs = sorted(find_interference(data.records), key=get_key)
+    pairs = find_interference(data.records)
+    pairs.sort(key=lambda pair: (natural_key(pair.beside.target), pair.scheduler or ""))
     if not pairs:
         return []
     drawn = [pair for pair in pairs if min(_list_latencies(pair)) > 0][:_MAX_ROWS]

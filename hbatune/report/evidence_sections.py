@@ -21,7 +21,9 @@ from hbatune.text.verdict_tables import DECIDED, METRIC_NAMES, format_metric_cha
 
 def make_change_blocks(data: page.ReportData) -> list[page.Block]:
     """Return the section on changed settings, reverted settings, and the remaining plan."""
-    drift, fixed = _select_state(data, State.DRIFT), _select_state(data, State.FIXED)
+    rows = data.plan.rows if data.plan else ()
+    drift = [row for row in rows if row.state is State.DRIFT]
+    fixed = [row for row in rows if row.state is State.FIXED]
     tables = {
         "Set": page.make_table("set", _list_change_cells(find_changed(data), data)),
         "Tried and reverted": page.make_table("reverted", _list_reverted_cells(data)),
@@ -120,10 +122,6 @@ def _list_fixed_cells(rows: Iterable[Row]) -> Iterator[tuple[str, ...]]:
         row, current = group[0], _show_span(group, "current")
         limit = format_value(limit_text.describe_limit(row.limit) or None)
         yield targets, row.setting, current, format_value(row.wanted), limit
-
-
-def _select_state(data: page.ReportData, state: State) -> list[Row]:
-    return [row for row in data.plan.rows if row.state is state] if data.plan else []
 
 
 _MAX_VERDICTS = 12

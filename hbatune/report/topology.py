@@ -116,11 +116,13 @@ def _draw_interrupts(
     if partial:
         keys.append(LegendEntry("CPUs near the adapter", "band"))
     isolated = machine.processors.isolated
+    ticks = make_linear_axis("", [max(last, 1)], count=8, integral=True).ticks
+    fits = tuple(Tick(tick.value, f"{tick.value:.0f}") for tick in ticks if tick.value <= last)
     return draw_rows(
         "interrupts",
         [_make_row(vector, pitch) for vector in vectors],
         keys,
-        _make_cpu_axis(last),
+        Axis("CPU", -0.5, last + 0.5, fits),  # each CPU has a width of one
         pitch=pitch,
         bands=tuple(_find_stretches(near)) if partial else (),
         notes=["isolated"] if isolated else [],
@@ -128,13 +130,6 @@ def _draw_interrupts(
         family=adapter.family,
         isolated=names.join_cpus(isolated),
     )
-
-
-def _make_cpu_axis(last: int) -> Axis:
-    """Return an axis on which each CPU has a width of one."""
-    ticks = make_linear_axis("", [max(last, 1)], count=8, integral=True).ticks
-    fits = tuple(Tick(tick.value, f"{tick.value:.0f}") for tick in ticks if tick.value <= last)
-    return Axis("CPU", -0.5, last + 0.5, fits)
 
 
 def _make_row(vector: model.Vector, pitch: float) -> ChartRow:
