@@ -118,8 +118,7 @@ def _find_group_outliers(group: PeerGroup, hosts: NamedHosts) -> Iterator[Outlie
         max_outliers = max(1, int(MAX_OUTLIERS * compared))
         for label, fact in holders.items():
             if fact.values != usual and counts[fact.values] <= max_outliers:
-                number, found = group.number, fact.found
-                yield Outlier(label, number, *key, found, usual, agreeing, compared)
+                yield Outlier(label, group.number, *key, fact.found, usual, agreeing, compared)
 
 
 def find_lone(groups: Sequence[PeerGroup], hosts: NamedHosts) -> tuple[LoneHost, ...]:
