@@ -251,7 +251,10 @@ class _Runs:
             if not isinstance(outcome, ProbeResult):
                 self.outcome = outcome if self.written is None else None
                 return None
-            self.doubted += self._is_doubtful(outcome)
+            # Without a free request, fio waits to submit, and unsubmitted I/Os are not in flight.
+            held_back = outcome.doubt is Doubt.TOO_FEW and outcome.workload.depth > self._requests
+            # A replay that falls behind shows the effect of a setting.
+            self.doubted += outcome.doubt not in (None, Doubt.RATE) and not held_back
             # Impossible figures must not reach a verdict; a depth not reached is still a result.
             if outcome.doubt is Doubt.TOO_MANY:
                 return None
@@ -267,12 +270,6 @@ class _Runs:
         failures = self._trial.switch(self._keys, side)
         self.written = next(iter(failures.values()), None)
         return Skipped(self._subject.target, Skip.UNSWITCHABLE) if failures else None
-
-    def _is_doubtful(self, outcome: ProbeResult) -> bool:
-        # Without a free request, fio waits to submit, and unsubmitted I/Os are not in flight.
-        held_back = outcome.doubt is Doubt.TOO_FEW and outcome.workload.depth > self._requests
-        # A replay that falls behind shows the effect of a setting.
-        return outcome.doubt not in (None, Doubt.RATE) and not held_back
 
 
 def _find_fewest_requests(part: Representative) -> float:
