@@ -53,16 +53,6 @@ class IoGroup(Struct):
     is_open: bool = True
 
     @property
-    def is_starting(self) -> bool:
-        """Whether no I/O of it has been completed."""
-        return self.is_open and len(self.numbers) == self.depth
-
-    @property
-    def is_loop(self) -> bool:
-        """Whether most I/Os start soon after a completion: such a job replays no pauses."""
-        return 4 * self.long_pauses <= len(self.numbers) - self.depth
-
-    @property
     def shape(self) -> tuple[int, int]:
         """The depth, and the number of I/Os if it matters: all groups of a job have one shape."""
         return self.depth, len(self.numbers) if self.depth > 1 else 1
@@ -173,7 +163,8 @@ def find_groups(trace: Trace, numbers: Sequence[int], max_depth: int = MAX_DEPTH
     """Return these I/Os in groups of at most this depth, by their begins."""
     groups = []
     for group in _collect_groups(trace, numbers, max_depth):
-        if not group.is_loop:
+        # Its job replays no pauses, so most of them have to be short.
+        if 4 * group.long_pauses > len(group.numbers) - group.depth:
             del group.numbers[group.depth :]
         if group.depth > 1:
             groups.append(group)
@@ -207,11 +198,12 @@ def _collect_groups(trace: Trace, numbers: Iterable[int], max_depth: int) -> lis
             elif earlier.is_open:
                 group = earlier
                 group.long_pauses += pause_us > latency_us // 16
-        if group is None and groups and groups[-1].is_starting and groups[-1].depth < max_depth:
-            last = groups[-1].numbers[-1]
+        latest = groups[-1] if groups else None
+        if group is None and latest and len(latest.numbers) == latest.depth < max_depth:
+            last = latest.numbers[-1]  # none of its I/Os has been completed
             gap_us, latency_us = begin_us - trace.arrivals_us[last], trace.latencies_us[last]
-            if gap_us <= min(FOLLOW_US, latency_us // 16):
-                group = groups[-1]
+            if latest.is_open and gap_us <= min(FOLLOW_US, latency_us // 16):
+                group = latest
                 group.depth += 1
         if group is None:
             group = IoGroup([])
