@@ -260,13 +260,6 @@ def _read_content(path: Path, boot_id: str) -> _Stored:
     return _Stored(data, document, header, _describe_damage(path, damaged))
 
 
-def _decode_change(text: bytes) -> Change | None:
-    with suppress(loader.UnusableFileError):
-        loader.require_bounded(text, loader.SMALL_BOUNDS)
-        return loader.decode(text, Change)
-    return None
-
-
 def _describe_damage(path: Path, damaged: Collection[tuple[int, bytes]]) -> Loss | None:
     if not damaged:
         return None
@@ -293,7 +286,11 @@ def _read_changes(
             continue
         unsealed = journal_format.unseal(line)
         parts = [unsealed] if unsealed else journal_format.find_intact_objects(line, b"entries")
-        intact = [change for part in parts if (change := _decode_change(part))]
+        intact = []
+        for part in parts:
+            with suppress(loader.UnusableFileError):
+                loader.require_bounded(part, loader.SMALL_BOUNDS)
+                intact.append(loader.decode(part, Change))
         # The changes of the file before this one do not apply. A damaged file may have no number.
         is_lost = stored.loss is not None and not stored.header.sequence
         if not is_lost and any(change.base != stored.header.sequence for change in intact):

@@ -51,8 +51,11 @@ def interpret_event(
     - a SCSI device was reset. Its entire host is then checked, since the other devices of a reset
       controller report the reset only at their next command.
     """
+    # Neither a partition, nor a loop, ram or zram disk.
+    is_virtual = routes.is_virtual(properties.get("DEVPATH", ""))
+    is_disk = properties.get("DEVTYPE") == "disk" and not is_virtual
     match subsystem, action:
-        case "block", "add" if _is_disk(properties) or _is_activated_map(properties):
+        case "block", "add" if is_disk or _is_activated_map(properties):
             return DeviceEvent(name, unmarked=not properties.get(udev.SEEN_PROPERTY))
         case "block", "change" if _is_activated_map(properties):
             # A path that fails or returns changes neither the map's table nor its values.
@@ -118,12 +121,6 @@ class UdevMonitor:
 def _resets_settings(event: DeviceEvent) -> bool:
     """Return whether a reset event resets a setting: with most drivers it does not."""
     return event.cause is not Cause.RESET or bool(queue_depths.find_host_family(event.name).resets)
-
-
-def _is_disk(properties: Mapping[str, str]) -> bool:
-    """Return whether it is an entire disk on real storage: no partition, loop, ram or zram."""
-    is_disk = properties.get("DEVTYPE") == "disk"
-    return is_disk and not routes.is_virtual(properties.get("DEVPATH", ""))
 
 
 def _is_activated_map(properties: Mapping[str, str]) -> bool:

@@ -50,18 +50,16 @@ class Systemd(ServiceManager):
     def log(self, message: str, priority: int, fields: Mapping[str, str]) -> None:
         """Write a journal entry."""
         entry = {"MESSAGE": message, "PRIORITY": str(priority), "SYSLOG_IDENTIFIER": "hbatune"}
-        data = b"".join(_encode_field(name, value) for name, value in {**entry, **fields}.items())
+        data = b""
+        for name, value in {**entry, **fields}.items():
+            # With its length, since a value may contain lines.
+            text = value.encode(errors="backslashreplace")
+            data += b"%s\n%s%s\n" % (name.encode(), len(text).to_bytes(8, "little"), text)
         try:
             _send_datagram(self._journal, data)
         except OSError:
             # The daemon continues without a journal. `systemctl status` still shows the message.
             self.notify(f"STATUS={message}")
-
-
-def _encode_field(name: str, value: str) -> bytes:
-    """Encode a field in the journal's format, with its length, since a value may contain lines."""
-    data = value.encode(errors="backslashreplace")
-    return b"%s\n%s%s\n" % (name.encode(), len(data).to_bytes(8, "little"), data)
 
 
 def _send_datagram(address: str, data: bytes) -> None:

@@ -406,14 +406,12 @@ def _read_map_table(directory: int) -> Attribute | Missing:
         # struct dm_target_spec: the type is at byte 24, the parameters follow at byte 40.
         target = bytes(request[struct.unpack_from("=I", request, 16)[0] :])
         text = _decode_text(target[24:40].rstrip(b"\0") + b" " + target[40:].split(b"\0", 1)[0])
-        return Attribute(_DEVICE_NUMBER.sub(_find_device_name, text), False)
+        node = "/sys/dev/block"
+        named = _DEVICE_NUMBER.sub(lambda n: os.path.basename(os.readlink(f"{node}/{n[0]}")), text)
+        return Attribute(named, False)
     except OSError as error:
         reason = Reason.ABSENT if error.errno in _VANISHED_ERRNOS else Reason.UNREADABLE
         return Missing(reason, error.errno)
-
-
-def _find_device_name(number: re.Match[str]) -> str:
-    return os.path.basename(os.readlink(f"/sys/dev/block/{number[0]}"))
 
 
 def read_exemptions(path: str) -> list[bool] | nvme.Answer:

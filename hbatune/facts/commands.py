@@ -68,15 +68,13 @@ class CommandCounters:
         # of iorequest_cnt and iodone_cnt is no such number: older kernels never count a command
         # that timed out as done (drivers/scsi/scsi_error.c: scsi_timeout).
         outstanding = max(in_flight, sum(self._read_numbers("device/device_busy")))
-        completed = self._count_completed() if outstanding else 0
+        completed = 0
+        if outstanding:
+            completed = sum(self._read_numbers("device/iodone_cnt"))
+            statistics = self._read_numbers("stat")
+            for position in _COMPLETED:
+                completed += sum(statistics[position : position + 1])
         return QueueLoad(outstanding, completed, self._find_state())
-
-    def _count_completed(self) -> int:
-        completed = sum(self._read_numbers("device/iodone_cnt"))
-        statistics = self._read_numbers("stat")
-        for position in _COMPLETED:
-            completed += sum(statistics[position : position + 1])
-        return completed
 
     def read_age(self) -> int | None:
         """Return the age in s of the oldest outstanding command, or None."""

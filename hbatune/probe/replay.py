@@ -150,10 +150,8 @@ def list_numbers(trace: Trace, *, writes: bool) -> list[int]:
 
 def count_in_flight(trace: Trace, numbers: Sequence[int]) -> int:
     """Return the maximum number of these I/Os that are in flight together."""
-    ends_us, counts = [], []
-    for number in numbers:
-        ends_us.append(trace.arrivals_us[number] + max(1, trace.latencies_us[number]))
-    ends_us.sort()
+    ends_us = sorted(trace.arrivals_us[n] + max(1, trace.latencies_us[n]) for n in numbers)
+    counts = []
     for begun, number in enumerate(numbers, 1):
         counts.append(begun - bisect_right(ends_us, trace.arrivals_us[number]))
     return max(counts, default=0)

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from hbatune.facts import names
 from hbatune.facts.families import family_named
-from hbatune.facts.model import Adapter, Endpoint, Machine, Medium, Protocol, Role, Storage
+from hbatune.facts.model import Endpoint, Machine, Medium, Protocol, Role, Storage
 from hbatune.policy.library import Yardsticks
 from hbatune.policy.match import find_objective
 from hbatune.policy.profile import Profile
@@ -39,7 +39,10 @@ def find_subjects(
     disks = []
     for endpoint in machine.endpoints:
         paths = tuple(endpoints[path] for path in endpoint.paths if path in endpoints)
-        path_ids, depth = tuple(path.id for path in paths), _find_depth(endpoint, depths or {})
+        path_ids, depth = tuple(path.id for path in paths), None
+        if family_named(endpoint.family).depth_ramps:  # the kernel may lower it
+            current = SETTINGS[QUEUE_DEPTH].read_number(endpoint.attributes)
+            depth = (depths or {}).get(endpoint.id) or current
         disk = WatchedDisk(
             endpoint.id, endpoint.target, endpoint.adapter, depth=depth, paths=path_ids
         )
@@ -64,15 +67,14 @@ def find_subjects(
                 commands=_count_commands(paths or (endpoint,)),
             )
         disks.append(disk)
-    servers = [_make_adapter(machine, adapter) for adapter in machine.adapters]
+    servers = []
+    for adapter in machine.adapters:
+        cpus: set[int] = set()
+        for vector in machine.vectors:
+            if vector.adapter == adapter.target and vector.role is Role.DATA and vector.effective:
+                cpus.update(names.find_cpus(vector.effective) or ())
+        servers.append(WatchedAdapter(adapter.target, tuple(sorted(cpus))))
     return Subjects(tuple(disks), tuple(servers))
-
-
-def _find_depth(endpoint: Endpoint, depths: Mapping[str, int]) -> int | None:
-    """Return the queue depth below which the kernel has lowered it, or None if it does not."""
-    if not family_named(endpoint.family).depth_ramps:
-        return None
-    return depths.get(endpoint.id) or SETTINGS[QUEUE_DEPTH].read_number(endpoint.attributes)
 
 
 def _count_commands(disks: Iterable[Endpoint]) -> int | None:
@@ -87,11 +89,3 @@ def _count_commands(disks: Iterable[Endpoint]) -> int | None:
         else:
             return None
     return total
-
-
-def _make_adapter(machine: Machine, adapter: Adapter) -> WatchedAdapter:
-    cpus: set[int] = set()
-    for vector in machine.vectors:
-        if vector.adapter == adapter.target and vector.role is Role.DATA and vector.effective:
-            cpus.update(names.find_cpus(vector.effective) or ())
-    return WatchedAdapter(adapter.target, tuple(sorted(cpus)))

@@ -131,7 +131,10 @@ class Watcher:
                 signals = list(alerts.list_disk_signals(disk, reading, config, has_alarm=has_alarm))
                 signals += alerts.list_counter_signals(id, target, adapter, risen, config)
                 events += self._apply_signals(signals, sample)
-                events += self._clear_unlimited(id, signals, sample)
+                # A disk may have a limit no more, such as its objective.
+                limited = {signal.key for signal in signals}
+                ended = (key for key in self._raised if key.id == id and key not in limited)
+                events += self._clear(tuple(ended), sample)
                 if detailed:
                     disks.append(reading)
             for subject in self.subjects.servers:
@@ -163,7 +166,9 @@ class Watcher:
             if updated.raised or updated.level is Level.OVER:
                 self._alarms[key] = updated
             if change is AlertChange.RAISED:
-                self._raised[key] = _make_alert(signal, sample.time)
+                where = (key.id, signal.target, signal.adapter, signal.value, signal.limit)
+                details = (signal.detail, sample.time, key.condition.source)
+                self._raised[key] = Alert(key.condition, *where, *details)
                 self._counts[str(key.condition)] += 1
             if change is not None:
                 events.append(AlertEvent(change, self._raised[key], sample.time, signal.value))
@@ -206,14 +211,6 @@ class Watcher:
         self._rises = {id: rises for id, rises in self._rises.items() if id not in gone}
         return self._clear([key for key in self._raised if key.id in gone], sample)
 
-    def _clear_unlimited(
-        self, id: str, signals: Iterable[Signal], sample: Sample
-    ) -> list[AlertEvent]:
-        """Clear the alerts on a disk that have no limit any more, such as its objective."""
-        limited = {signal.key for signal in signals}
-        keys = [key for key in self._raised if key.id == id and key not in limited]
-        return self._clear(keys, sample)
-
     def _clear(self, keys: Iterable[AlarmKey], sample: Sample) -> list[AlertEvent]:
         events = []
         for key in keys:
@@ -221,9 +218,3 @@ class Watcher:
             alert = self._raised.pop(key)
             events.append(AlertEvent(AlertChange.CLEARED, alert, sample.time, None))
         return events
-
-
-def _make_alert(signal: Signal, time: float) -> Alert:
-    condition, id, value, limit = signal.key.condition, signal.key.id, signal.value, signal.limit
-    target, adapter, detail = signal.target, signal.adapter, signal.detail
-    return Alert(condition, id, target, adapter, value, limit, detail, time, condition.source)
