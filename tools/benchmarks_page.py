@@ -72,6 +72,7 @@ PROMISED = (
         for series in (*DEBIAN_12_KERNELS, "7.3")
     ),
     "why-6.12",
+    "why-bpftrace-6.12",
 )
 """The names of all results, in the page's order."""
 
